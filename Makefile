@@ -1,0 +1,56 @@
+# Everything a newcomer needs: `make run` and `make test` each set up what they use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PYTHONDONTWRITEBYTECODE ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint types bench openapi requirements real-model clean
+
+help:
+	@echo "make run    start the server with the offline demo agent and show one run"
+	@echo "make test   the whole test suite"
+	@echo "make lint   style, types, import contracts, OpenAPI drift"
+	@echo "make bench  the benchmarks (ratios in one run)"
+
+$(VENV)/run.stamp: requirements.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev.stamp: requirements-dev.txt $(VENV)/run.stamp
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@touch $@
+
+run: $(VENV)/run.stamp
+	@$(BIN)/runwire serve --demo
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/runwire openapi --check
+	$(BIN)/basedpyright
+
+types: $(VENV)/dev.stamp
+	$(BIN)/basedpyright
+
+bench: $(VENV)/dev.stamp
+	$(BIN)/python -m benchmarks $(ARGS)
+
+openapi: $(VENV)/run.stamp
+	$(BIN)/runwire openapi
+
+PIP_COMPILE := $(BIN)/pip-compile -q --strip-extras --allow-unsafe --generate-hashes --no-header --all-build-deps \
+	--no-emit-index-url --no-emit-find-links
+
+requirements: $(VENV)/dev.stamp
+	$(PIP_COMPILE) pyproject.toml -o requirements.txt
+	$(PIP_COMPILE) --extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
+
+clean:
+	rm -rf $(VENV) .runwire

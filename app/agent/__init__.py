@@ -1,0 +1,1 @@
+"""The decision loop: plan, act, observe, until the agent finishes or a limit stops it. Pure of I/O libraries."""

@@ -1,0 +1,241 @@
+"""What the loop needs from outside: a planner, a model, tools. Each call can be wrapped by `(request, call_next)`."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from app.core.actions import AgentAction, AgentFinish
+from app.core.messages import Message
+from app.core.usage import TokenUsage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as the model is told of it. `parameters` is a JSON Schema object, without what the server fills in itself."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, object]
+    wire: dict[str, bytes] = field(default_factory=dict[str, bytes], compare=False, repr=False)
+    """A cache for model clients: this definition as one provider's JSON."""
+
+
+# --- model ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One call of the model. `messages` is the whole context, oldest first; it must not be changed."""
+
+    messages: Sequence[Message]
+    tools: Sequence[ToolDefinition] = ()
+    tool_choice: str | Mapping[str, object] | None = "auto"
+    """`"auto"`, `"none"`, `"required"`, a tool's name, or the provider's own object. Meaningless without tools."""
+    parallel_tool_calls: bool = True
+    stream: bool = True
+    """Whether deltas are wanted. An adapter may stream towards the provider in any case."""
+    call_index: int = 0
+    """0-based number of this model call within its run. It survives a restart, so a scripted model knows its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A fragment of a proposed call. `id` and `name` come with the first fragment of each `index`; `args` is JSON text."""
+
+    index: int
+    id: str | None
+    name: str | None
+    args: str
+
+
+Delta = TextDelta | ReasoningDelta | ToolCallDelta
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedCall:
+    """A tool call as the model said it. `provider_id` may be missing or repeated; `args` is `None` when `raw_args` is no JSON object."""
+
+    name: str
+    args: dict[str, object] | None
+    provider_id: str | None = None
+    raw_args: str = ""
+    error: str | None = None
+    """Why `args` is missing, in words the model can act on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """The whole answer, assembled. Exactly one comes, last."""
+
+    content: str
+    calls: tuple[ProposedCall, ...] = ()
+    tokens: TokenUsage = TokenUsage()
+    finish_reason: Literal["stop", "tool_calls", "length", "content_filter"] = "stop"
+    reasoning: str = ""
+    refusal: str | None = None
+    model: str = ""
+    """The model's name as the provider gave it."""
+
+
+class ChatModel(Protocol):
+    """A chat model. `stream` yields deltas as they come, then exactly one `ModelAnswer`.
+
+    Raises `ModelError`; retries that cannot repeat a delta are the adapter's own business. Cancelling the consumer
+    closes the connection to the provider.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelAnswer]: ...
+
+
+ModelCall = Callable[[ModelRequest], AsyncIterator[Delta | ModelAnswer]]
+ModelMiddleware = Callable[[ModelRequest, ModelCall], AsyncIterator[Delta | ModelAnswer]]
+
+
+# --- tools ---------------------------------------------------------------------------------------------------------
+
+StepStatus = Literal["success", "error", "timeout", "denied", "cancelled", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """A tool call of this run: numbered, with our own id, journaled before anything is sent."""
+
+    step: int
+    """1-based within the run, in call order."""
+    iteration: int
+    tool_call_id: str
+    action: AgentAction
+    provider_call_id: str | None = None
+    """The id the messages for the model carry."""
+    refusal: str | None = None
+    """Set when the call must not be sent (its arguments were no JSON, the round was too long): what the model is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What became of a call. `observation` is what the model sees; `envelope` is what the application reads."""
+
+    status: StepStatus
+    observation: object
+    error: Mapping[str, object] | None = None
+    """`{"code","message","retryable","state": "failed"|"unknown","request_id"}`, `None` on success."""
+    envelope: Mapping[str, object] = field(default_factory=dict[str, object])
+    """`{"ok","data","error","meta"}` (contract, section 5)."""
+    attempts: tuple[Mapping[str, object], ...] = ()
+    """One per request sent: `{"attempt","at","duration_ms","http_status","outcome"}`."""
+    chain: tuple[Mapping[str, object], ...] = ()
+    """`{"stage","verdict","at","detail"}` from intent to execution."""
+    started_at: int | None = None
+    """Milliseconds since the epoch (UTC); `None` when nothing was started."""
+    duration_ms: float = 0.0
+    return_direct: bool = False
+    """The tool asked for its result to be the run's answer. Never set on anything but `success`."""
+    fatal: str | None = None
+    """`handle_tool_errors: false` met a tool's error: the run ends with code `tool_error` and this message."""
+
+
+CutReason = Literal["cancelled", "time_limit", "lost"]
+
+
+class ToolRunner(Protocol):
+    """The tools of one run. `run` never raises for what a tool did; only cancellation and `Stopped` come out of it."""
+
+    @property
+    def definitions(self) -> Sequence[ToolDefinition]: ...
+
+    async def run(self, call: PlannedCall, *, sent_before: int = 0) -> ToolOutcome:
+        """Validate, authorize, execute.
+
+        `sent_before`: attempts recorded before a crash, of unknown fate. A call that may be repeated is repeated with
+        its old key; any other comes back `unknown` at once and is not sent.
+        """
+        ...
+
+    def cut(self, call: PlannedCall, reason: CutReason) -> ToolOutcome:
+        """The outcome of a call that was stopped by us, honest about whether it may have been sent."""
+        ...
+
+
+ToolCallNext = Callable[[PlannedCall], Awaitable[ToolOutcome]]
+ToolMiddleware = Callable[[PlannedCall, ToolCallNext], Awaitable[ToolOutcome]]
+
+
+# --- planner -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedAction:
+    action: AgentAction
+    provider_call_id: str | None = None
+    """The model-facing id, already unique in the conversation; `None` lets the loop use its own."""
+    refusal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParseError:
+    """The model's text could not be read as a decision (LangChain's OutputParserException, as a value)."""
+
+    message: str
+    llm_output: str = ""
+    observation: str = ""
+    send_to_llm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the planner made of one model answer."""
+
+    outcome: tuple[ProposedAction, ...] | AgentFinish | ParseError
+    message: Message | None = None
+    """The answer as it goes into the conversation. Its tool call ids must be the actions' `provider_call_id`s."""
+    tokens: TokenUsage = TokenUsage()
+    model: str = ""
+
+
+class Planner(Protocol):
+    """Decides the next step. Yields deltas while the model speaks, then exactly one `Decision`. Raises `ModelError`."""
+
+    @property
+    def multi_action(self) -> bool: ...
+
+    def plan(self, turn: "Turn") -> AsyncIterator[Delta | Decision]: ...
+
+    def observe(self, call: PlannedCall, outcome: ToolOutcome) -> Message:
+        """The result of one call as the model will see it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One finished plan-act cycle."""
+
+    message: Message | None
+    results: tuple[tuple[PlannedCall, ToolOutcome], ...]
+    """In call order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a planner decides from. The lists grow in place and must not be changed or kept."""
+
+    messages: Sequence[Message]
+    """The whole conversation, this run's rounds included."""
+    before: int
+    """How many of `messages` come before this run's first round (history and input)."""
+    rounds: Sequence[Round]
+    iteration: int
+    """1-based number of the round now planned."""
+    new_id: Callable[[], str]

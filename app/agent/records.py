@@ -1,0 +1,67 @@
+"""What the loop tells its driver: values to be journaled, in order.
+
+The driver appends a yielded tuple in one transaction and asks for more only when that is durable, so whatever the loop
+does after a `yield` happens after its record ("intent before effect"). Only `Output` may be overtaken by the loop.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from app.agent.ports import Delta, PlannedCall, ToolOutcome
+from app.core.actions import AgentFinish
+from app.core.messages import Message
+from app.core.usage import TokenUsage
+
+StopReason = Literal[
+    "finish", "return_direct", "max_iterations", "max_execution_time", "usage_limit", "max_repeats",
+    "cancelled", "awaiting_input", "error",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A piece of the answer as the model speaks it."""
+
+    iteration: int
+    message_id: str
+    delta: Delta
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A complete model answer: its usage, the message it adds to the conversation, the calls it proposes."""
+
+    iteration: int
+    message_id: str
+    message: Message | None
+    calls: tuple[PlannedCall, ...]
+    tokens: TokenUsage
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """One call has its result. Steps come in finishing order."""
+
+    call: PlannedCall
+    outcome: ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class RoundClosed:
+    """All calls of the round have their results: the messages for the model, in call order."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The run's end by the agent or by a limit."""
+
+    finish: AgentFinish
+    stop_reason: StopReason
+    message: Message | None = None
+    """What the stop adds to the conversation (a limit's text); a normal answer is in its `Answered`."""
+
+
+Record = Output | Answered | StepDone | RoundClosed | Finished

@@ -1,0 +1,45 @@
+"""The settings of an agent, checked and with their defaults. Names are LangChain's AgentExecutor's where it has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Literal, cast
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Caps that stop a run with `stop_reason` `usage_limit`; `None` = no cap."""
+
+    max_tool_calls: int | None = None
+    max_tool_calls_per_round: int | None = 128
+    """Calls of one answer beyond this get an error result each and are not sent. 128: Chat Completions' own cap on tools."""
+    max_total_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    type: Literal["tool_calling"] = "tool_calling"
+    instructions: str | None = None
+    tool_choice: str | Mapping[str, object] | None = "auto"
+    parallel_tool_calls: bool = True
+    max_parallel_tools: int = 16
+    """How many calls of a round run at once."""
+    max_iterations: int | None = 15
+    """Planner rounds, not tool calls (AgentExecutor's default); `None` = no limit, 0 stops at once."""
+    max_execution_time: float | None = None
+    """Seconds of active time for the whole run, model and tools included; `None` = no limit."""
+    early_stopping_method: Literal["force"] = "force"
+    handle_parsing_errors: bool | str = True
+    handle_tool_errors: bool | str = True
+    trim_intermediate_steps: int = -1
+    """The model sees only this many last steps of the run; values below 1 = all."""
+    return_intermediate_steps: bool = False
+    stream_output: bool = True
+    limits: Limits = field(default_factory=Limits)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, object]) -> "AgentSettings":
+        """From a checked AgentSpec; fields that are not the loop's (model, tools, name…) are left alone."""
+        known = {item.name for item in fields(cls)} - {"limits"}
+        values = {name: value for name, value in body.items() if name in known}
+        limits = Limits(**cast("dict[str, int | None]", body.get("limits") or {}))
+        return cls(**values, limits=limits)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,37 @@
+"""Where a run stands: enough to go on from any point, the middle of a round included."""
+
+from dataclasses import dataclass, field
+
+from app.agent.ports import PlannedCall, Round, ToolOutcome
+from app.core.messages import Message
+from app.core.usage import Usage
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call of the unfinished round. `sent` counts recorded dispatches; `outcome` is set once it has a result."""
+
+    call: PlannedCall
+    sent: int = 0
+    outcome: ToolOutcome | None = None
+
+
+@dataclass(slots=True)
+class LoopState:
+    """The fold of a run's records. The loop changes it in place as it yields what changed it."""
+
+    messages: list[Message]
+    """The conversation: the thread's history, this run's input, then its rounds. Grows only at its end."""
+    before: int
+    """How many of `messages` come before the run's first round."""
+    iteration: int = 0
+    """Complete model answers so far."""
+    step: int = 0
+    """The last step number given."""
+    rounds: list[Round] = field(default_factory=list[Round])
+    open_message: Message | None = None
+    open_calls: list[OpenCall] = field(default_factory=list[OpenCall])
+    """The round that was under way, in call order; empty between rounds."""
+    active_s: float = 0.0
+    """Seconds the run was active before now (waiting for a person or being down does not count)."""
+    usage: Usage = field(default_factory=Usage)

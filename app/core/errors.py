@@ -1,0 +1,129 @@
+"""The tree of errors. Each has a stable `code`; the HTTP status of a class is chosen in one table (`app.api.problems`).
+
+RunwireError
+├── InvalidRequest          the caller's request cannot be taken as it is
+│   └── NotSupported        a field or value of the contract that this version does not build yet
+├── PayloadTooLarge, UnsupportedMediaType
+├── Unauthenticated, Forbidden
+├── NotFound                unknown, or another tenant's: the two cannot be told apart
+├── Conflict                the resource's state forbids it
+├── Gone                    it was here and is no longer kept
+├── TooManyRuns             admission is full; `retry_after_s` says when to come back
+├── Unavailable             the database or the server is not ready
+├── ModelError              the model's side failed; ends the run with its code
+├── RunFailed               the run ends with this code (a rule of ours, not the model's side)
+└── Stopped                 control flow between a driver and its parts, never seen by a caller
+    ├── Fenced              another process owns the run now: write nothing
+    ├── RunCancelled        a dispatch came after the cancel: send nothing
+    └── ToolWithdrawn       a dispatch of a tool that was deleted meanwhile: send nothing
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One wrong place in a body: a JSON pointer (RFC 6901) and what to do about it."""
+
+    pointer: str
+    detail: str
+
+
+class RunwireError(Exception):
+    """Base of all our errors. The message is for the caller: no secrets, and it says what to do."""
+
+    code = "internal_error"
+
+    def __init__(self, message: str, *, code: str | None = None, errors: tuple[FieldError, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.errors = errors
+        if code is not None:
+            self.code = code
+
+
+class InvalidRequest(RunwireError):
+    code = "invalid_request"
+
+
+class NotSupported(InvalidRequest):
+    code = "not_supported"
+
+
+class PayloadTooLarge(RunwireError):
+    code = "payload_too_large"
+
+
+class UnsupportedMediaType(RunwireError):
+    code = "unsupported_media_type"
+
+
+class Unauthenticated(RunwireError):
+    code = "unauthenticated"
+
+
+class Forbidden(RunwireError):
+    code = "forbidden"
+
+
+class NotFound(RunwireError):
+    code = "not_found"
+
+
+class Conflict(RunwireError):
+    code = "conflict"
+
+
+class Gone(RunwireError):
+    code = "gone"
+
+
+class TooManyRuns(RunwireError):
+    code = "too_many_runs"
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(RunwireError):
+    code = "unavailable"
+
+    def __init__(self, message: str, *, code: str | None = None, retry_after_s: int = 1) -> None:
+        super().__init__(message, code=code)
+        self.retry_after_s = retry_after_s
+
+
+class ModelError(RunwireError):
+    """The model could not answer.
+
+    `code`: `model_rate_limited`, `model_auth`, `model_not_found`, `model_bad_request`, `context_length_exceeded`,
+    `content_filtered`, `model_unavailable`, `model_timeout`, `model_stream_broken`, `model_invalid_response`,
+    `model_empty_response`, `script_exhausted`. `retryable`: whether posting the run again may succeed.
+    """
+
+    code = "model_unavailable"
+
+    def __init__(self, message: str, *, code: str | None = None, retryable: bool = False) -> None:
+        super().__init__(message, code=code)
+        self.retryable = retryable
+
+
+class RunFailed(RunwireError):
+    code = "run_failed"
+
+
+class Stopped(RunwireError):
+    code = "stopped"
+
+
+class Fenced(Stopped):
+    code = "fenced"
+
+
+class RunCancelled(Stopped):
+    code = "run_cancelled"
+
+
+class ToolWithdrawn(Stopped):
+    code = "tool_withdrawn"

@@ -1,0 +1,61 @@
+"""Messages as the model is shown them, in Chat Completions' shape."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+Content = str | list[dict[str, object]] | None
+"""Text, or parts as Chat Completions has them (`{"type":"text","text":…}`, `{"type":"image_url",…}`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call inside an assistant message. `id` is the model-facing one: the provider's, or ours where it was missing or repeated."""
+
+    id: str
+    name: str
+    args: dict[str, object] | str
+    """The arguments; text where the model's JSON could not be parsed (kept as it came)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    content: Content = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    refusal: str | None = None
+    """What the model said instead of an answer, where the provider tells the two apart."""
+    wire: dict[str, bytes] = field(default_factory=dict[str, bytes], compare=False, repr=False)
+    """A cache for model clients: this message as one provider's JSON. Messages never change, so it is encoded once."""
+
+    def to_json(self) -> dict[str, object]:
+        body: dict[str, object] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            body["tool_calls"] = [{"id": call.id, "name": call.name, "args": call.args} for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            body["tool_call_id"] = self.tool_call_id
+        if self.name is not None:
+            body["name"] = self.name
+        if self.refusal is not None:
+            body["refusal"] = self.refusal
+        return body
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, object]) -> "Message":
+        """The inverse of `to_json`, for what we stored ourselves (input from outside is checked by the API's schema)."""
+        calls = cast("list[dict[str, object]]", body.get("tool_calls") or [])
+        return cls(
+            role=cast("Role", body["role"]),
+            content=cast("Content", body.get("content")),
+            tool_calls=tuple(
+                ToolCall(str(call["id"]), str(call["name"]), cast("dict[str, object] | str", call["args"]))
+                for call in calls
+            ),
+            tool_call_id=cast("str | None", body.get("tool_call_id")),
+            name=cast("str | None", body.get("name")),
+            refusal=cast("str | None", body.get("refusal")),
+        )

@@ -1,0 +1,20 @@
+"""Who is calling: the tenant and subject that every call, row and tool request carries."""
+
+from dataclasses import dataclass
+
+SCOPES = frozenset({
+    "runs:read", "runs:write", "tools:read", "tools:write", "agents:write", "threads:write", "admin",
+})  # fmt: skip
+"""The server's own scopes (contract, section 1). A team adds its own names for its tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    tenant: str
+    subject: str
+    """Which caller of the tenant: the id of the API key, never the key."""
+    scopes: frozenset[str] | None = None
+    """`None` = every scope (a key that was given none has all)."""
+
+    def may(self, scope: str) -> bool:
+        return self.scopes is None or scope in self.scopes or "admin" in self.scopes

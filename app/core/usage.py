@@ -1,0 +1,40 @@
+"""What a run used of the model and its tools."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens of one model call as the provider counted them; 0 where it did not say."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+
+@dataclass(slots=True)
+class Usage:
+    """Totals of a run so far."""
+
+    model_calls: int = 0
+    tool_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    cost_usd: float | None = None
+
+    def add_model_call(self, tokens: TokenUsage) -> None:
+        self.model_calls += 1
+        self.input_tokens += tokens.input_tokens
+        self.output_tokens += tokens.output_tokens
+        self.total_tokens += tokens.total_tokens
+
+    def to_json(self) -> dict[str, int | float | None]:
+        return {
+            "model_calls": self.model_calls,
+            "tool_calls": self.tool_calls,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "total_tokens": self.total_tokens,
+            "cost_usd": self.cost_usd,
+        }

@@ -1,0 +1,118 @@
+"""What runs need from storage. One adapter, `app.storage`, on SQLite and Postgres; one contract suite for both."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.core.idempotency import IdempotencyKey
+from app.core.messages import Message
+from app.runs.records import Append, AppendResult, Batch, CallRecord, Checkpoint, RunRecord
+from app.runs.status import RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """All that accepting a run writes, in one transaction."""
+
+    run: RunRecord
+    """`status` "running" with `epoch` 1 when the accepting process drives it at once, else "pending" with epoch 0.
+
+    `base_checkpoint_id` and the checkpoint's parent are filled in by the store from the thread's head, `before` is set
+    to the length of the thread's messages + those of the input.
+    """
+    input_messages: tuple[Message, ...]
+    checkpoint_id: str
+    """The id of the checkpoint that holds the input."""
+    new_thread: bool
+    """Whether `run.thread_id` is to be made (unlisted). Otherwise it must exist, and be the tenant's own, and be idle."""
+    first: Batch | None
+    """The `run` event, when claimed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    status: RunStatus | None = None
+    agent: str | None = None
+    thread_id: str | None = None
+    metadata: Mapping[str, str] | None = None
+    """Equal top-level values, compared as text (`true`, `3` and `"3"` by their JSON without quotes)."""
+
+
+class RunStore(Protocol):
+    """Every method that takes a tenant treats another tenant's row as absent."""
+
+    async def create(self, new: NewRun, idempotency: IdempotencyKey | None) -> tuple[RunRecord, bool]:
+        """Insert, or find the run that the same key and body made (`True`: a replay; it is the run as it is now).
+
+        Raises `NotFound` (`thread_not_found`), `Conflict` (`thread_busy`), `InvalidRequest` (`idempotency_mismatch`).
+        """
+        ...
+
+    async def find_replay(self, idempotency: IdempotencyKey) -> str | None:
+        """The id of what this key made. Raises `InvalidRequest` (`idempotency_mismatch`) for another body."""
+        ...
+
+    async def get(self, tenant: str, run_id: str) -> RunRecord | None: ...
+
+    async def page(self, tenant: str, where: RunFilter, *, after: str | None, limit: int) -> list[RunRecord]:
+        """Newest first, at most `limit`, older than the run `after`."""
+        ...
+
+    async def claim(self, run_id: str, owner: str) -> RunRecord | None:
+        """Raise the epoch and the attempt, set status "running" and `started_at` where unset; the row after that.
+
+        `None` when the run is terminal, interrupted or gone. The caller then appends the `run` event.
+        """
+        ...
+
+    async def unfinished(self) -> Sequence[tuple[str, RunStatus]]:
+        """(id, status) of every pending or running run, oldest first: what a starting server takes up."""
+        ...
+
+    async def request_cancel(self, tenant: str, run_id: str) -> RunRecord | None:
+        """Set the cancel flag on a run that is not terminal; the row as it is afterwards, `None` when unknown."""
+        ...
+
+    async def delete(self, tenant: str, run_id: str) -> bool:
+        """Delete a terminal run with its journal and calls; the thread's state stays. False when unknown.
+
+        Raises `Conflict` (`run_active`).
+        """
+        ...
+
+    async def append(self, append: Append) -> AppendResult:
+        """Durable when it returns. Appends of all runs that wait at the same time share one transaction."""
+        ...
+
+    async def events(self, run_id: str, *, after: int, max_bytes: int) -> Sequence[Batch]:
+        """The journal's event rows that reach beyond sequence number `after`, in order.
+
+        The first may begin before it. At least one row if there is any, then as many as fit `max_bytes`.
+        """
+        ...
+
+    async def calls(
+        self,
+        run_id: str,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        status: str | None = None,
+        tool: str | None = None,
+    ) -> list[CallRecord]:
+        """Steps in step order, `step > after`. `status` also matches the states of calls not finished (`waiting`, `running`)."""
+        ...
+
+    async def call(self, run_id: str, step: int) -> CallRecord | None: ...
+
+    async def messages(self, thread_id: str, checkpoint_id: str | None) -> list[Message]:
+        """The fold of `messages` up to a checkpoint; `None` gives the empty list."""
+        ...
+
+    async def checkpoints_since(self, thread_id: str, checkpoint_id: str, base_id: str | None) -> list[Checkpoint]:
+        """The checkpoints after `base_id` up to `checkpoint_id`, oldest first."""
+        ...
+
+    async def recent_calls_of(self, run_id: str, iteration: int) -> list[CallRecord]:
+        """The calls of one round, in step order."""
+        ...

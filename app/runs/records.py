@@ -1,0 +1,209 @@
+"""Rows of runs and their journal, as values. Times are milliseconds since the epoch, UTC."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app.agent.ports import StepStatus
+from app.agent.records import StopReason
+from app.runs.status import RunStatus
+
+OnDisconnect = Literal["continue", "cancel"]
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """A row of `runs`. The driver that holds the newest epoch is its only writer, cancel flag apart."""
+
+    id: str
+    tenant: str
+    thread_id: str
+    agent: str | None
+    """The registered agent's name; `None` for an inline one."""
+    spec: dict[str, object]
+    """The pinned agent: `{"agent": AgentSpec, "agent_version": int | None, "model": …, "tools": [pin, …]}`; secrets are references."""
+    input: object
+    context: dict[str, object]
+    metadata: dict[str, object]
+    subject: str
+    scopes: list[str] | None
+    """The caller: its principal is (tenant, subject, scopes)."""
+    on_disconnect: OnDisconnect = "continue"
+    status: RunStatus = "pending"
+    stop_reason: StopReason | None = None
+    output: dict[str, object] | None = None
+    error: dict[str, object] | None = None
+    interrupts: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+    epoch: int = 0
+    """Raised by each claim. An append with an older epoch writes nothing."""
+    owner: str | None = None
+    heartbeat: int = 0
+    cancel_requested: bool = False
+    attempt: int = 0
+    active_ms: int = 0
+    base_checkpoint_id: str | None = None
+    """The thread's state that the run started from; `None` on a new thread."""
+    checkpoint_id: str | None = None
+    """The newest checkpoint of this run."""
+    before: int = 0
+    """How many messages the conversation had before the run's first round (history and input)."""
+    last_seq: int = 0
+    batches: int = 0
+    """Journal rows written so far; the next row's `batch` is this + 1."""
+    iterations: int = 0
+    steps: int = 0
+    usage: dict[str, object] = field(default_factory=dict[str, object])
+    created_at: int = 0
+    started_at: int | None = None
+    finished_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A change of a thread's state: what the reducers were given, on top of the parent's state."""
+
+    id: str
+    thread_id: str
+    parent_id: str | None
+    run_id: str | None
+    delta: Mapping[str, object]
+    """`{"messages": [message, …]}`: appended. Other fields come with their reducers."""
+    created_at: int
+
+
+CallState = Literal["proposed", "waiting", "dispatched", "done", "unknown"]
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """A row of `tool_calls`: one step of a run, from the model's intent to its recorded outcome."""
+
+    id: str
+    """Our tool call id."""
+    tenant: str
+    run_id: str
+    thread_id: str
+    step: int
+    iteration: int
+    message_id: str
+    tool: str
+    tool_input: str | dict[str, object]
+    log: str
+    created_at: int
+    provider_call_id: str | None = None
+    refusal: str | None = None
+    tool_version: int | None = None
+    effect: str | None = None
+    arguments_sha256: str | None = None
+    idempotency_key: str | None = None
+    state: CallState = "proposed"
+    attempts: int = 0
+    """Dispatches recorded. Each is journaled before its request is sent."""
+    token_sha256: str | None = None
+    status: StepStatus | None = None
+    observation: object = None
+    error: Mapping[str, object] | None = None
+    envelope: Mapping[str, object] | None = None
+    attempt_log: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
+    chain: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
+    started_at: int | None = None
+    duration_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """The end of a call, written with its `step` event."""
+
+    id: str
+    state: CallState
+    status: StepStatus
+    observation: object
+    error: Mapping[str, object] | None
+    envelope: Mapping[str, object]
+    attempt_log: tuple[Mapping[str, object], ...]
+    chain: tuple[Mapping[str, object], ...]
+    started_at: int | None
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """An attempt about to be sent. Refused when a cancel was requested, or when the registered tool was deleted."""
+
+    tool_call_id: str
+    attempt: int
+    tool: str
+    registered: bool
+    """Whether the tool's row in `tools` must still be there (false for in-process and inline tools)."""
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The run's projection after a batch."""
+
+    iterations: int
+    steps: int
+    usage: Mapping[str, object]
+    active_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A change of status, in the transaction of the events that tell it."""
+
+    status: RunStatus
+    stop_reason: StopReason | None
+    output: Mapping[str, object] | None
+    error: Mapping[str, object] | None
+    finished_at: int | None
+    """Set on a terminal status: the thread's head then moves to the run's newest checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A row of the journal: consecutive events, already encoded.
+
+    `index` holds one `(type, offset)` per event, offsets into `wire`; event i has the id `first_seq + i`. A row without
+    events (`n == 0`) has only `private` records and takes no ids; its `first_seq` is the run's last one + 1.
+    """
+
+    first_seq: int
+    n: int
+    wire: bytes
+    index: tuple[tuple[str, int], ...]
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self.n - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """What one transaction adds to a run. All of it or nothing, and nothing under an old epoch."""
+
+    run_id: str
+    thread_id: str
+    epoch: int
+    batch: int
+    """The row's number within the run, 1, 2, 3, …"""
+    events: Batch
+    private: tuple[Mapping[str, object], ...] = ()
+    progress: Progress | None = None
+    transition: Transition | None = None
+    checkpoint: Checkpoint | None = None
+    calls: tuple[CallRecord, ...] = ()
+    results: tuple[CallResult, ...] = ()
+    dispatches: tuple[Dispatch, ...] = ()
+
+
+DispatchVerdict = Literal["sent", "cancelled", "withdrawn"]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """`fenced`: nothing was written. `dispatches`: a verdict each, in order; a refused one left no record."""
+
+    fenced: bool
+    cancel_requested: bool = False
+    dispatches: tuple[DispatchVerdict, ...] = ()
