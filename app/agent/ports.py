@@ -1,6 +1,6 @@
 """What the loop needs from outside: a planner, a model, tools. Each call can be wrapped by `(request, call_next)`."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -73,13 +73,16 @@ class ProposedCall:
     """Why `args` is missing, in words the model can act on."""
 
 
+NO_TOKENS = TokenUsage()
+
+
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
     """The whole answer, assembled. Exactly one comes, last."""
 
     content: str
     calls: tuple[ProposedCall, ...] = ()
-    tokens: TokenUsage = TokenUsage()
+    tokens: TokenUsage = NO_TOKENS
     finish_reason: Literal["stop", "tool_calls", "length", "content_filter"] = "stop"
     reasoning: str = ""
     refusal: str | None = None
@@ -97,11 +100,11 @@ class ChatModel(Protocol):
     @property
     def name(self) -> str: ...
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelAnswer]: ...
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelAnswer]: ...
 
 
-ModelCall = Callable[[ModelRequest], AsyncIterator[Delta | ModelAnswer]]
-ModelMiddleware = Callable[[ModelRequest, ModelCall], AsyncIterator[Delta | ModelAnswer]]
+ModelCall = Callable[[ModelRequest], AsyncGenerator[Delta | ModelAnswer]]
+ModelMiddleware = Callable[[ModelRequest, ModelCall], AsyncGenerator[Delta | ModelAnswer]]
 
 
 # --- tools ---------------------------------------------------------------------------------------------------------
@@ -201,7 +204,7 @@ class Decision:
     outcome: tuple[ProposedAction, ...] | AgentFinish | ParseError
     message: Message | None = None
     """The answer as it goes into the conversation. Its tool call ids must be the actions' `provider_call_id`s."""
-    tokens: TokenUsage = TokenUsage()
+    tokens: TokenUsage = NO_TOKENS
     model: str = ""
 
 
@@ -211,7 +214,7 @@ class Planner(Protocol):
     @property
     def multi_action(self) -> bool: ...
 
-    def plan(self, turn: "Turn") -> AsyncIterator[Delta | Decision]: ...
+    def plan(self, turn: "Turn") -> AsyncGenerator[Delta | Decision]: ...
 
     def observe(self, call: PlannedCall, outcome: ToolOutcome) -> Message:
         """The result of one call as the model will see it."""

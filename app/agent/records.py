@@ -64,4 +64,12 @@ class Finished:
     """What the stop adds to the conversation (a limit's text); a normal answer is in its `Answered`."""
 
 
-Record = Output | Answered | StepDone | RoundClosed | Finished
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The run's end by a rule of the loop: `output_parsing_error`, `missing_output_keys`, `tool_error`."""
+
+    code: str
+    message: str
+
+
+Record = Output | Answered | StepDone | RoundClosed | Finished | Failed

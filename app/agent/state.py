@@ -9,11 +9,15 @@ from app.core.usage import Usage
 
 @dataclass(slots=True)
 class OpenCall:
-    """A call of the unfinished round. `sent` counts recorded dispatches; `outcome` is set once it has a result."""
+    """A call of the unfinished round."""
 
     call: PlannedCall
     sent: int = 0
+    """Dispatches recorded before a crash."""
     outcome: ToolOutcome | None = None
+    """Set once it has a result."""
+    told: bool = False
+    """Whether the result's `StepDone` has been yielded (or was read back from the journal)."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,109 @@
+"""Acting: the tool calls of one round, in parallel, each with exactly one result."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from app.agent.ports import CutReason, Planner, Round, ToolRunner
+from app.agent.records import Record, RoundClosed, StepDone
+from app.agent.settings import AgentSettings
+from app.agent.state import LoopState, OpenCall
+
+
+async def act(
+    state: LoopState, settings: AgentSettings, tools: ToolRunner, deadline: float | None
+) -> AsyncGenerator[tuple[Record, ...]]:
+    """Run the open calls of the round; yields `StepDone`s as they finish. The caller then tells the rest: `close_round`.
+
+    At the deadline what is unfinished is stopped; what finished is kept. No task is left running, on any way out.
+    """
+    todo = [item for item in state.open_calls if item.outcome is None]
+    if len(todo) == 1:
+        await _run_one(todo[0], tools, deadline)
+    elif todo:
+        async with aclosing(_run_many(todo, tools, settings.max_parallel_tools, deadline)) as batches:
+            async for records in batches:
+                yield records
+
+
+def close_round(state: LoopState, planner: Planner, tools: ToolRunner, reason: CutReason) -> tuple[Record, ...]:
+    """End the open round: results not told yet are told, calls without a result are cut for `reason`.
+
+    Returns nothing when no round is open, so it is safe on every path out of a run.
+    """
+    if not state.open_calls:
+        return ()
+    records: list[Record] = []
+    for item in state.open_calls:
+        if item.outcome is None:
+            item.outcome = tools.cut(item.call, reason)
+        if not item.told:
+            item.told = True
+            records.append(StepDone(item.call, item.outcome))
+    results = tuple((item.call, item.outcome) for item in state.open_calls if item.outcome is not None)
+    messages = tuple(planner.observe(call, outcome) for call, outcome in results)
+    state.messages.extend(messages)
+    state.rounds.append(Round(state.open_message, results))
+    state.open_calls = []
+    state.open_message = None
+    records.append(RoundClosed(messages))
+    return tuple(records)
+
+
+async def _run_one(item: OpenCall, tools: ToolRunner, deadline: float | None) -> None:
+    if deadline is None:
+        item.outcome = await tools.run(item.call, sent_before=item.sent)
+        return
+    scope = asyncio.timeout_at(deadline)
+    try:
+        async with scope:
+            item.outcome = await tools.run(item.call, sent_before=item.sent)
+    except TimeoutError:
+        if not scope.expired():
+            raise
+
+
+async def _run_many(
+    todo: list[OpenCall], tools: ToolRunner, at_once: int, deadline: float | None
+) -> AsyncGenerator[tuple[Record, ...]]:
+    """All calls as tasks behind one gate; whatever is finished at a wake-up is told together, the last ones by the caller.
+
+    Only `Stopped` and bugs come out of a call: they end the round for all, and the caller closes it.
+    """
+    gate = asyncio.Semaphore(at_once)
+    done: list[OpenCall] = []
+    failed: list[Exception] = []
+    wake = asyncio.Event()
+
+    async def perform(item: OpenCall) -> None:
+        try:
+            async with gate:
+                item.outcome = await tools.run(item.call, sent_before=item.sent)
+            done.append(item)
+        except Exception as error:  # noqa: BLE001  (handed to the round below, which raises it)
+            failed.append(error)
+        finally:
+            wake.set()
+
+    tasks = [asyncio.create_task(perform(item)) for item in todo]
+    left = len(todo)
+    try:
+        while left:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await wake.wait()
+            except TimeoutError:
+                return
+            wake.clear()
+            if failed:
+                raise failed[0]
+            told, done[:] = tuple(done), ()
+            left -= len(told)
+            if left and told:
+                for item in told:
+                    item.told = True
+                yield tuple(StepDone(item.call, item.outcome) for item in told if item.outcome is not None)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

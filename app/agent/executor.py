@@ -1,0 +1,197 @@
+"""The executor: plan, act, observe as one async generator of records, re-enterable in the middle of a round.
+
+It does no I/O of its own. What it yields is durable before it goes on (see `records`), so a tool is never asked to do
+what was not journaled first, and a run can be taken up again from its journal at any point.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from app.agent.acting import act, close_round
+from app.agent.ports import Decision, Delta, ParseError, PlannedCall, Planner, ProposedAction, ToolRunner, Turn
+from app.agent.records import Answered, Failed, Finished, Output, Record, StopReason
+from app.agent.settings import AgentSettings
+from app.agent.state import LoopState, OpenCall
+from app.agent.stop import limit_reached, stopped
+from app.core.actions import AgentAction, AgentFinish
+from app.core.ids import IdFactory
+
+EXCEPTION_TOOL = "_Exception"
+"""The tool name of a step that stands for an answer which could not be read (AgentExecutor's ExceptionTool)."""
+
+
+async def execute(
+    state: LoopState, settings: AgentSettings, planner: Planner, tools: ToolRunner, *, new_id: IdFactory
+) -> AsyncGenerator[tuple[Record, ...]]:
+    """Run the loop from where `state` stands to its end, a `Finished` or `Failed` record; `state` is updated in place.
+
+    Raises `ModelError` (the run ends with its code), `Stopped` (another part ended it), and `CancelledError` at any
+    await; `close_round` then gives every open call its one result.
+    """
+    deadline = _deadline(state, settings)
+    while True:
+        if state.open_calls:
+            async with aclosing(act(state, settings, tools, deadline)) as acting:
+                async for records in acting:
+                    yield records
+            closing = close_round(state, planner, tools, "time_limit")
+            end = _after_round(state)
+            yield (*closing, end) if end is not None else closing
+            if end is not None:
+                return
+        reason = limit_reached(state, settings, out_of_time=_expired(deadline))
+        if reason is not None:
+            yield (_stop(state, planner, reason),)
+            return
+        message_id = new_id()
+        iteration = state.iteration + 1
+        decision: Decision | None = None
+        turn = Turn(state.messages, state.before, state.rounds, iteration, new_id)
+        async with aclosing(planner.plan(turn)) as said, aclosing(_within(said, deadline)) as chunks:
+            try:
+                async for chunk in chunks:
+                    if isinstance(chunk, Decision):
+                        decision = chunk
+                    else:
+                        yield (Output(iteration, message_id, chunk),)
+            except _OutOfTime:
+                pass
+        if decision is None:
+            yield (_stop(state, planner, "max_execution_time"),)
+            return
+        answered, end = _take(state, settings, decision, message_id, new_id)
+        yield (answered, end) if end is not None else (answered,)
+        if end is not None:
+            return
+
+
+class _OutOfTime(Exception):
+    """The run's time is used up; never leaves this module."""
+
+
+def _deadline(state: LoopState, settings: AgentSettings) -> float | None:
+    """The loop time at which the run's active time is used up."""
+    if settings.max_execution_time is None:
+        return None
+    return asyncio.get_running_loop().time() + settings.max_execution_time - state.active_s
+
+
+def _expired(deadline: float | None) -> bool:
+    return deadline is not None and asyncio.get_running_loop().time() >= deadline
+
+
+async def _within(chunks: AsyncGenerator[Delta | Decision], deadline: float | None) -> AsyncGenerator[Delta | Decision]:
+    """`chunks`, each awaited no longer than the deadline. Only the deadline's own expiry becomes `_OutOfTime`."""
+    if deadline is None:
+        async for chunk in chunks:
+            yield chunk
+        return
+    while True:
+        scope = asyncio.timeout_at(deadline)
+        try:
+            async with scope:
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            if scope.expired():
+                raise _OutOfTime from None
+            raise
+        yield chunk
+
+
+def _take(
+    state: LoopState, settings: AgentSettings, decision: Decision, message_id: str, new_id: IdFactory
+) -> tuple[Answered, Finished | Failed | None]:
+    """Enter a decision into the state: count it, number its calls, open the round; with the run's end if it is one."""
+    state.iteration += 1
+    state.usage.add_model_call(decision.tokens)
+    if decision.message is not None:
+        state.messages.append(decision.message)
+    outcome = decision.outcome
+    calls: tuple[PlannedCall, ...] = ()
+    end: Finished | Failed | None = None
+    if isinstance(outcome, AgentFinish):
+        end = Finished(outcome, "finish")
+        if "output" not in outcome.return_values:
+            end = Failed("missing_output_keys", "The agent finished without the key `output`.")
+    else:
+        unreadable = None if isinstance(outcome, tuple) and outcome else _unreadable(outcome, settings)
+        if isinstance(unreadable, Failed):
+            end = unreadable
+        else:
+            actions = outcome if isinstance(outcome, tuple) and unreadable is None else (unreadable,)
+            calls = _number(state, settings, tuple(action for action in actions if action is not None), new_id)
+    state.usage.tool_calls += len(calls)
+    state.open_message = decision.message if calls else None
+    state.open_calls = [OpenCall(call) for call in calls]
+    return Answered(state.iteration, message_id, decision.message, calls, decision.tokens, decision.model), end
+
+
+def _unreadable(outcome: tuple[ProposedAction, ...] | ParseError, settings: AgentSettings) -> ProposedAction | Failed:
+    """The `_Exception` action of an answer that is neither actions nor a finish (an empty plan is one such)."""
+    handling = settings.handle_parsing_errors
+    error = outcome if isinstance(outcome, ParseError) else None
+    message = error.message if error is not None else "The agent's plan is empty."
+    if handling is False:
+        return Failed(
+            "output_parsing_error",
+            "An output parsing error occurred. To pass it back to the agent and have it try again, set"
+            f" `handle_parsing_errors` to true. This is the error: {message}",
+        )
+    observation, log = "Invalid or incomplete response", message
+    if isinstance(handling, str):
+        observation = handling
+    elif error is not None and error.send_to_llm:
+        observation, log = error.observation, error.llm_output
+    return ProposedAction(AgentAction(EXCEPTION_TOOL, observation, log), refusal=observation)
+
+
+def _number(
+    state: LoopState, settings: AgentSettings, actions: tuple[ProposedAction, ...], new_id: IdFactory
+) -> tuple[PlannedCall, ...]:
+    """Steps in call order with our own ids; the calls beyond a cap are marked, so that nothing is sent for them."""
+    calls: list[PlannedCall] = []
+    per_round, total = settings.limits.max_tool_calls_per_round, settings.limits.max_tool_calls
+    used = state.usage.tool_calls
+    for position, proposed in enumerate(actions):
+        state.step += 1
+        tool_call_id = new_id()
+        refusal = proposed.refusal
+        if per_round is not None and position >= per_round:
+            refusal = f"Not run: only {per_round} tool calls are allowed in one round. Call it again in a later round."
+        elif total is not None and used + position >= total:
+            refusal = f"Not run: this run's limit of {total} tool calls is used up."
+        calls.append(
+            PlannedCall(
+                state.step,
+                state.iteration,
+                tool_call_id,
+                proposed.action,
+                proposed.provider_call_id or tool_call_id,
+                refusal,
+            )
+        )
+    return tuple(calls)
+
+
+def _after_round(state: LoopState) -> Finished | Failed | None:
+    """What a closed round ends: `return_direct` when it had exactly one step (as AgentExecutor), a fatal tool error."""
+    results = state.rounds[-1].results
+    for _, outcome in results:
+        if outcome.fatal is not None:
+            return Failed("tool_error", outcome.fatal)
+    if len(results) == 1 and results[0][1].return_direct:
+        return Finished(AgentFinish({"output": results[0][1].observation}), "return_direct")
+    return None
+
+
+def _stop(state: LoopState, planner: Planner, reason: StopReason) -> Finished:
+    finished = stopped(reason, multi_action=planner.multi_action)
+    if finished.message is not None:
+        state.messages.append(finished.message)
+    return finished
+
+
+__all__ = ["EXCEPTION_TOOL", "close_round", "execute"]

@@ -1,0 +1,40 @@
+"""When a run has to stop, and what it then answers."""
+
+from app.agent.records import Finished, StopReason
+from app.agent.settings import AgentSettings
+from app.agent.state import LoopState
+from app.core.actions import AgentFinish
+from app.core.messages import Message
+
+ITERATION_OR_TIME_TEXT = "Agent stopped due to iteration limit or time limit."
+"""AgentExecutor's words: single-action agents at either limit; here also every agent at its time limit."""
+
+MAX_ITERATIONS_TEXT = "Agent stopped due to max iterations."
+"""AgentExecutor's words for multi-action agents."""
+
+USAGE_TEXT = "Agent stopped due to usage limit."
+
+
+def limit_reached(state: LoopState, settings: AgentSettings, *, out_of_time: bool) -> StopReason | None:
+    """Which limit forbids another planner round; iterations before time, as AgentExecutor checks them."""
+    if settings.max_iterations is not None and state.iteration >= settings.max_iterations:
+        return "max_iterations"
+    if out_of_time:
+        return "max_execution_time"
+    tokens, calls = settings.limits.max_total_tokens, settings.limits.max_tool_calls
+    if tokens is not None and state.usage.total_tokens >= tokens:
+        return "usage_limit"
+    if calls is not None and state.usage.tool_calls > calls:
+        return "usage_limit"
+    return None
+
+
+def stopped(reason: StopReason, *, multi_action: bool) -> Finished:
+    """`early_stopping_method: force`: a fixed text, no further model call."""
+    if reason == "max_iterations" and multi_action:
+        text = MAX_ITERATIONS_TEXT
+    elif reason == "usage_limit":
+        text = USAGE_TEXT
+    else:
+        text = ITERATION_OR_TIME_TEXT
+    return Finished(AgentFinish({"output": text}), reason, Message("assistant", text))
