@@ -1,0 +1,151 @@
+"""The demo model: an offline stand-in that follows a few fixed rules, so that a fresh server can show a whole run.
+
+It says what it is in every answer. It calls the tools `calculator`, `current_time` and `text_length` when they are
+offered and the last user message asks for what they do, all that are asked for at once, and answers from their results.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from app.agent.ports import Delta, ModelAnswer, ModelRequest, ProposedCall, TextDelta, ToolCallDelta
+from app.core.json import encode_text
+from app.core.messages import Message
+from app.core.usage import TokenUsage
+
+LABEL = "[demo model]"
+"""The first words of every answer: nobody should take it for a language model."""
+
+_EXPRESSION = re.compile(r"[(\-]*\d[\d.]*(?:\s*\)*\s*(?:\*\*|//|[-+*/%^×÷])\s*[(\-]*\d[\d.]*)+\)*")
+_TIME = re.compile(r"\b(time|date|clock|today)\b|几点|时间|日期|今天", re.IGNORECASE)
+_TIMEZONE = re.compile(
+    r"\b(UTC|(?:Africa|America|Antarctica|Asia|Atlantic|Australia|Europe|Indian|Pacific)/[A-Za-z_/+-]+)"
+)
+_LENGTH = re.compile(r"\bhow long\b|\blength of\b|\bhow many characters\b|长度|多长|多少个?字", re.IGNORECASE)
+_QUOTED = re.compile(r"""["“「]([^"”」]+)["”」]|(?<!\w)['‘]([^'’]+)['’](?!\w)""")
+_UNQUOTED = re.compile(
+    r"(?:\bhow long is|\blength of)\s+(?:the\s+(?:text|word)\s+)?(.+?)[?.!]*$", re.IGNORECASE | re.MULTILINE
+)
+
+
+class DemoModel:
+    """A `ChatModel` without a model."""
+
+    def __init__(self, *, model: str = "demo", delay_s: float = 0.015) -> None:
+        """`delay_s`: seconds between two words, so that a watcher sees a stream."""
+        self._model = model
+        self._delay_s = delay_s
+
+    @property
+    def name(self) -> str:
+        return self._model
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelAnswer]:
+        """Answer by the rules. Never raises."""
+        answer = decide(request, self._model)
+        if request.stream:
+            for word in re.findall(r"\S+\s*", answer.content):
+                yield TextDelta(word)
+                await asyncio.sleep(self._delay_s)
+            for index, call in enumerate(answer.calls):
+                yield ToolCallDelta(index, call.provider_id, call.name, call.raw_args)
+                await asyncio.sleep(self._delay_s)
+        yield answer
+
+
+def decide(request: ModelRequest, model: str = "demo") -> ModelAnswer:
+    """The whole answer to a request, by fixed rules: results first, then calls, then a word about itself."""
+    question_at, question = _last_user(request.messages)
+    names = {call.id: call.name for message in request.messages[question_at:] for call in message.tool_calls}
+    results = [
+        (names.get(message.tool_call_id or "", "tool"), _text(message))
+        for message in request.messages[question_at:]
+        if message.role == "tool"
+    ]
+    calls: tuple[ProposedCall, ...] = ()
+    if results:
+        text = " ".join(_SENTENCES.get(name, _plain)(name, result) for name, result in results)
+    else:
+        calls = _calls(question, request)
+        asked = ", ".join(call.name for call in calls)
+        text = f"I ask the tool{'s' if len(calls) > 1 else ''} {asked}." if calls else _about(request)
+    content = f"{LABEL} {text}"
+    said = sum(len(_text(message)) for message in request.messages)
+    # About four characters a token, as everywhere in English text; a stand-in has nothing better to count.
+    tokens = TokenUsage(said // 4 + 1, len(content) // 4 + 1, said // 4 + len(content) // 4 + 2)
+    return ModelAnswer(content, calls, tokens, "tool_calls" if calls else "stop", model=model)
+
+
+def _calls(question: str, request: ModelRequest) -> tuple[ProposedCall, ...]:
+    if request.tool_choice == "none":
+        return ()
+    offered = {tool.name for tool in request.tools}
+    wanted: list[tuple[str, dict[str, object]]] = []
+    quoted = [first or second for first, second in _QUOTED.findall(question)] if _LENGTH.search(question) else []
+    rest = _QUOTED.sub(" ", question) if quoted else question
+    for match in _EXPRESSION.finditer(rest):
+        expression = match.group().strip().replace("×", "*").replace("÷", "/").replace("^", "**")
+        wanted.append(("calculator", {"expression": _balanced(expression)}))
+    if _TIME.search(rest):
+        zone = _TIMEZONE.search(rest)
+        wanted.append(("current_time", {"timezone": zone.group(1)} if zone else {}))
+    if _LENGTH.search(question):
+        unquoted = _UNQUOTED.search(question)
+        texts = quoted or ([unquoted.group(1)] if unquoted else [])
+        wanted.extend(("text_length", {"text": text}) for text in texts)
+    calls = [
+        ProposedCall(name, args, f"demo_call_{request.call_index}_{index}", encode_text(args))
+        for index, (name, args) in enumerate((name, args) for name, args in wanted if name in offered)
+    ]
+    return tuple(calls if request.parallel_tool_calls else calls[:1])
+
+
+def _balanced(expression: str) -> str:
+    """Without the brackets that the text around it opened or closed."""
+    while expression.count(")") > expression.count("(") and expression.endswith(")"):
+        expression = expression[:-1]
+    while expression.count("(") > expression.count(")") and expression.startswith("("):
+        expression = expression[1:]
+    return expression
+
+
+def _about(request: ModelRequest) -> str:
+    offered = {tool.name for tool in request.tools}
+    skills = [skill for name, skill in _SKILLS.items() if name in offered]
+    can = f"I can {', '.join(skills)}." if skills else "I was offered no tool that I know, so I can do nothing here."
+    return (
+        "I am no language model: I follow a few fixed rules, offline, to show how a run works. "
+        f'{can} For real answers, give the agent a model such as "openai:NAME".'
+    )
+
+
+_SKILLS = {
+    "calculator": "calculate (try: what is 2+3?)",
+    "current_time": "tell the time (try: what time is it?)",
+    "text_length": "measure a text (try: how long is 'hello'?)",
+}
+
+
+def _plain(name: str, result: str) -> str:
+    return f"The tool {name} answered: {result}."
+
+
+_SENTENCES: dict[str, Callable[[str, str], str]] = {
+    "calculator": lambda _, result: f"The calculator says {result}.",
+    "current_time": lambda _, result: f"The time is {result}.",
+    "text_length": lambda _, result: f"The length is {result}.",
+}
+
+
+def _last_user(messages: Sequence[Message]) -> tuple[int, str]:
+    """(position, text) of the last user message; (0, "") when there is none."""
+    for position in range(len(messages) - 1, -1, -1):
+        if messages[position].role == "user":
+            return position, _text(messages[position])
+    return 0, ""
+
+
+def _text(message: Message) -> str:
+    if isinstance(message.content, list):
+        return " ".join(str(part["text"]) for part in message.content if isinstance(part.get("text"), str))
+    return message.content or ""
