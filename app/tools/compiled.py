@@ -1,0 +1,56 @@
+"""A tool made ready to run: all that a call needs, worked out once for each version."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+from app.agent.ports import ToolDefinition
+from app.tools.attempt import Executor
+from app.tools.plugin_api import Effect
+from app.tools.schema import ArgumentSchema
+
+Source = Literal["registered", "plugin", "inline"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTool:
+    name: str
+    source: Source
+    version: int | None
+    """`None` for plugins and inline tools."""
+    definition: ToolDefinition
+    schema: ArgumentSchema
+    executor: Executor
+    effect: Effect
+    idempotent: bool
+    scopes: tuple[str, ...] = ()
+    return_direct: bool = False
+    constants: Mapping[str, object] = field(default_factory=dict[str, object])
+    timeout_s: float = 30.0
+    deadline_s: float = 3600.0
+    max_attempts: int = 1
+    max_result_bytes: int = 1 << 20
+    text_key: str = "input"
+    """Where a text `tool_input` goes: the only property of the parameters, or `input`."""
+
+
+def shown_parameters(parameters: Mapping[str, object], constants: Mapping[str, object]) -> dict[str, object]:
+    """The schema as the model sees it: without the properties the server fills in itself."""
+    if not constants:
+        return dict(parameters)
+    shown = dict(parameters)
+    properties = shown.get("properties")
+    if isinstance(properties, dict):
+        shown["properties"] = {
+            name: schema for name, schema in cast("dict[str, object]", properties).items() if name not in constants
+        }
+    required = shown.get("required")
+    if isinstance(required, list):
+        shown["required"] = [name for name in cast("list[object]", required) if name not in constants]
+    return shown
+
+
+def text_key_of(parameters: Mapping[str, object]) -> str:
+    properties = parameters.get("properties")
+    names = list(cast("dict[str, object]", properties)) if isinstance(properties, dict) else []
+    return names[0] if len(names) == 1 else "input"

@@ -1,0 +1,254 @@
+"""The HTTP callback of a tool: the request we send, and what its answer means."""
+
+import asyncio
+import email.utils
+import functools
+import secrets
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import cast
+
+import httpx
+import orjson
+import structlog
+
+from app.tools.attempt import Attempt, Send, Sending
+from app.tools.egress import EgressGuard, EgressRefused
+from app.tools.result import read_body
+from app.tools.signing import sign
+
+CONNECT_S = 10.0
+"""Longest wait for a connection, within the attempt's own timeout: what was not connected was certainly not sent."""
+
+_SERVER_FAULTS = (500, 502, 503, 504)
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTarget:
+    """Where and how a tool is called. Secrets are here in the clear, in memory only."""
+
+    url: str
+    method: str
+    headers: Mapping[str, str]
+    token: str | None
+    keys: tuple[bytes, ...]
+    """Signing keys; none for an unsigned inline tool."""
+    max_result_bytes: int
+
+
+class HttpToolClient:
+    """One shared HTTP client for all tools: keep-alive, no proxy from the environment, no redirects."""
+
+    def __init__(self, guard: EgressGuard, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """`transport` replaces the guarded one (for tests only: it is not guarded)."""
+        self._guard = guard
+        self._transport = transport
+        self._client: httpx.AsyncClient | None = None
+
+    @property
+    def client(self) -> httpx.AsyncClient:
+        """Made at first use: the TLS context costs a start-up 20 ms."""
+        if self._client is None:
+            self._client = httpx.AsyncClient(
+                transport=self._transport or self._guard.transport(),
+                trust_env=False,
+                follow_redirects=False,
+                headers={"user-agent": "Runwire", "accept": "application/json, */*", "accept-encoding": "identity"},
+            )
+        return self._client
+
+    async def aclose(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def send(self, target: HttpTarget, sending: Sending, body: bytes, number: int, timeout_s: float) -> Attempt:
+        """Send the call once. The timeout covers everything from the connection to the answer's last byte."""
+        connect = min(CONNECT_S, timeout_s * 0.9)
+        request = self.client.build_request(
+            target.method,
+            target.url,
+            content=body,
+            headers=_headers(target, sending, body, number),
+            timeout=httpx.Timeout(None, connect=connect, pool=connect),
+        )
+        timer = asyncio.timeout(timeout_s)
+        try:
+            async with timer:
+                response = await self.client.send(request, stream=True)
+                try:
+                    data, more = await _read(response, target.max_result_bytes)
+                finally:
+                    await response.aclose()
+        except EgressRefused as error:
+            return Attempt("failed", code="egress_refused", message=f"{sending.tool} may not be called: {error}.")
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            text = f"{sending.tool} did not answer within {timeout_s:g} s."
+            return Attempt("uncertain", code="tool_timeout", message=text, timed_out=True)
+        except _NOT_SENT as error:
+            _log.info("tool_unreachable", tool=sending.tool, tool_call_id=sending.tool_call_id, error=repr(error))
+            text = f"{sending.tool} could not be reached; nothing was sent."
+            return Attempt("not_executed", code="tool_unreachable", message=text, retryable=True)
+        except (httpx.TransportError, httpx.DecodingError, zlib.error) as error:
+            _log.info("tool_connection_lost", tool=sending.tool, tool_call_id=sending.tool_call_id, error=repr(error))
+            return Attempt("uncertain", code="tool_connection_lost", message="its connection was lost")
+        return read_answer(sending.tool, response.status_code, response.headers, data, more, target.max_result_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpExecutor:
+    """Reaches one tool over HTTP."""
+
+    client: HttpToolClient
+    target: HttpTarget
+
+    def prepare(self, sending: Sending) -> Send:
+        return functools.partial(self.client.send, self.target, sending, compose(sending))
+
+
+def compose(sending: Sending) -> bytes:
+    """The body of a call: sorted keys and no time of its own, so that every retry has the same bytes."""
+    return orjson.dumps(
+        {
+            "type": "tool.call",
+            "timestamp": _rfc3339(sending.timestamp_ms),
+            "data": {
+                "tool_call_id": sending.tool_call_id,
+                "run_id": sending.run_id,
+                "thread_id": sending.thread_id,
+                "tool": sending.tool,
+                "arguments": sending.arguments,
+                "context": dict(sending.context),
+                "principal": {"tenant": sending.principal.tenant, "subject": sending.principal.subject},
+                "deadline": _rfc3339(sending.deadline_ms),
+                "callback_url": None,
+                "callback_token": None,
+            },
+        },
+        option=orjson.OPT_SORT_KEYS,
+    )
+
+
+def read_answer(tool: str, status: int, headers: Mapping[str, str], data: bytes, more: bool, limit: int) -> Attempt:
+    """What an answer means (contract, section 4; the outcome table in docs/tools.md). Pure."""
+    if status == 202:
+        text = "it answered that it is still working, and later answers are not supported yet"
+        return Attempt("deferred", code="deferred_not_supported", message=text, http_status=status)
+    if 200 <= status < 300:
+        return _success(tool, status, data, more, limit)
+    if status == 429:
+        return Attempt(
+            "not_executed",
+            code="tool_rate_limited",
+            message=f"{tool} is asked too often; it did nothing. Try again later.",
+            retryable=True,
+            retry_after_s=_retry_after(headers),
+            http_status=status,
+        )
+    if status in _SERVER_FAULTS:
+        text = f"{tool} answered HTTP {status}"
+        wait = _retry_after(headers)
+        return Attempt("uncertain", code="tool_server_error", message=text, retry_after_s=wait, http_status=status)
+    if 300 <= status < 400:
+        text = f"{tool} answered with a redirect (HTTP {status}); redirects are not followed."
+        return Attempt("failed", code="tool_redirect", message=text, http_status=status)
+    said = None if more else _said(data)
+    text = f"{tool} answered HTTP {status}" + (f": {said}" if said else ".")
+    return Attempt("failed", code="tool_http_error", message=text, http_status=status)
+
+
+def _success(tool: str, status: int, data: bytes, more: bool, limit: int) -> Attempt:
+    value, meta = read_body(data, limit, more=more)
+    members = cast("dict[str, object]", value) if isinstance(value, dict) else None
+    if members is not None:
+        error = members.get("error")
+        if "output" in members and error is None and members.keys() <= {"output", "error"}:
+            return Attempt("output", members["output"], http_status=status)
+        if isinstance(error, dict) and "output" not in members:
+            told = cast("dict[str, object]", error)
+            message, code = told.get("message"), told.get("code")
+            return Attempt(
+                "failed",
+                code=code if isinstance(code, str) and code else "tool_error",
+                message=message if isinstance(message, str) and message else "Tool execution error",
+                retryable=told.get("retryable") is True,
+                http_status=status,
+            )
+    return Attempt("output", cast("object", value), http_status=status, meta=meta)
+
+
+def _headers(target: HttpTarget, sending: Sending, body: bytes, number: int) -> dict[str, str]:
+    headers = dict(target.headers)
+    now = int(time.time())
+    headers["content-type"] = "application/json"
+    headers["webhook-id"] = sending.tool_call_id
+    headers["webhook-timestamp"] = str(now)
+    if target.keys:
+        headers["webhook-signature"] = " ".join(sign(key, sending.tool_call_id, now, body) for key in target.keys)
+    headers["Idempotency-Key"] = sending.idempotency_key
+    headers["Runwire-Attempt"] = str(number)
+    headers["traceparent"] = f"00-{_nonzero(16)}-{_nonzero(8)}-01"
+    if target.token is not None:
+        headers["authorization"] = f"Bearer {target.token}"
+    return headers
+
+
+def _nonzero(size: int) -> str:
+    """Random hexadecimal that is not all zeros, which W3C Trace Context forbids."""
+    value = secrets.token_hex(size)
+    return value if value.strip("0") else _nonzero(size)
+
+
+async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:
+    """The body, decoded, at most `limit` bytes, and whether there was more. A gzip bomb grows no further than that."""
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in ("gzip", "x-gzip", "deflate") else None
+    parts: list[bytes] = []
+    room = limit + 1
+    async for chunk in response.aiter_raw(65536):
+        piece = chunk[:room] if inflate is None else inflate.decompress(chunk, room)
+        parts.append(piece)
+        room -= len(piece)
+        if room <= 0:
+            break
+    data = b"".join(parts)
+    if inflate is not None and room > 0 and not inflate.eof:
+        raise httpx.RemoteProtocolError("the compressed answer ended early")
+    return data[:limit], len(data) > limit
+
+
+def _said(data: bytes) -> str | None:
+    """The sentence in an error answer that was meant to be read, if there is one."""
+    try:
+        value: object = orjson.loads(data)
+    except ValueError:
+        return None
+    for key in ("error", "detail", "message"):
+        if isinstance(value, dict) and key in value:
+            value = cast("dict[str, object]", value)[key]
+    return value[:1000] if isinstance(value, str) and value else None
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """`Retry-After` in seconds, from either of its two forms (RFC 9110, 10.2.3)."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return float(text)
+    try:
+        until = email.utils.parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    until = until if until.tzinfo else until.replace(tzinfo=UTC)
+    return max(0.0, (until - datetime.now(UTC)).total_seconds())
+
+
+def _rfc3339(milliseconds: int) -> str:
+    text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")

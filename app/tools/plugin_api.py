@@ -1,0 +1,119 @@
+"""The plugin author's words: `tool`, `Tool`, `ToolContext`, `ToolError`. Re-exported by the public module `runwire`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Literal, ParamSpec, TypeVar, overload
+
+from app.core.principal import Principal
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Effect = Literal["pure", "read", "write"]
+"""`pure`: computes only. `read`: looks at the world. `write`: changes it."""
+
+
+class ToolError(Exception):
+    """A failure the model should know of: `message` reaches it word for word, so no secret belongs in it.
+
+    `retryable` says that nothing was done and that asking again later may work.
+    """
+
+    def __init__(self, message: str = "", *, code: str = "tool_error", retryable: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.retryable = retryable
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool may know about the call it serves. A parameter of this type is filled in and hidden from the model."""
+
+    principal: Principal
+    """Who the run acts for; the only identity to trust (`tenant`, `subject`)."""
+    run_id: str | None
+    """`None` when the tool is invoked outside a run."""
+    thread_id: str | None
+    tool_call_id: str
+    idempotency_key: str
+    """The same on every attempt of this call (64 hexadecimal digits)."""
+    attempt: int = 1
+    """1-based."""
+    context: Mapping[str, object] = field(default_factory=dict[str, object])
+    """The run's `context`, as its caller gave it; never shown to the model, never identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(Generic[P, R]):
+    """A function with what the server must know about it. Calling it calls the function."""
+
+    function: Callable[P, R]
+    name: str
+    description: str
+    effect: Effect = "write"
+    idempotent: bool = False
+    """Safe to run again with the same key."""
+    return_direct: bool = False
+    scopes: tuple[str, ...] = ()
+    """What the calling principal must hold."""
+    timeout_s: float = 30.0
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = "write",
+    idempotent: bool | None = None,
+    return_direct: bool = False,
+    scopes: Sequence[str] = (),
+    timeout_s: float = 30.0,
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+
+
+def tool(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = "write",
+    idempotent: bool | None = None,
+    return_direct: bool = False,
+    scopes: Sequence[str] = (),
+    timeout_s: float = 30.0,
+) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
+    """Make a tool of a function with type hints, bare or with arguments.
+
+    The name is the function's, the description its docstring, the schema its type hints (read when the server loads
+    it). `effect` defaults to "write", which is never repeated blindly; `idempotent` to true for "pure" and "read".
+    A synchronous function runs in a thread. `timeout_s`: 0 < seconds <= 3600.
+    """
+
+    def make(target: Callable[P, R]) -> Tool[P, R]:
+        return Tool(
+            function=target,
+            name=name if name is not None else getattr(target, "__name__", type(target).__name__),
+            description=description if description is not None else _docstring(target),
+            effect=effect,
+            idempotent=idempotent if idempotent is not None else effect != "write",
+            return_direct=return_direct,
+            scopes=tuple(scopes),
+            timeout_s=timeout_s,
+        )
+
+    return make if function is None else make(function)
+
+
+def _docstring(function: object) -> str:
+    lines = (function.__doc__ or "").strip().splitlines()
+    return "\n".join([lines[0], *(line.strip() for line in lines[1:])]).strip() if lines else ""

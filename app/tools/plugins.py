@@ -1,0 +1,227 @@
+"""The set of in-process tools: Python functions found by entry point or by name, compiled at start-up."""
+
+import asyncio
+import contextvars
+import functools
+import importlib
+import importlib.metadata
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, cast
+
+import structlog
+from pydantic import ValidationError
+
+from app.agent.ports import ToolDefinition
+from app.core.errors import InvalidRequest
+from app.core.ids import NAME_PATTERN
+from app.tools.attempt import Attempt, Send, Sending
+from app.tools.compiled import CompiledTool, text_key_of
+from app.tools.plugin_api import Tool, ToolContext, ToolError
+from app.tools.result import as_json
+from app.tools.schema import check_schema
+from app.tools.signature import Signature, read_signature
+
+ENTRY_POINT_GROUP = "runwire.tools"
+
+THREADS = 64
+"""How many synchronous tools run at once; more wait their turn."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+AnyTool = Tool[..., object]
+
+
+class PluginError(Exception):
+    """A plugin could not be loaded. The message says which, and what to change."""
+
+
+class PluginSet:
+    """Tools by name, ready to run. Made once, at start-up."""
+
+    def __init__(self, tools: Iterable[AnyTool] = ()) -> None:
+        """Raises `PluginError`: a wrong name or signature, two tools of one name."""
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="runwire-tool")
+        self._tools: dict[str, CompiledTool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise PluginError(f"There are two plugin tools named {tool.name!r}; rename one.")
+            self._tools[tool.name] = _compile(tool, self._threads)
+
+    @classmethod
+    def load(cls, names: Sequence[str] = (), *, entry_points: bool = True, also: Iterable[AnyTool] = ()) -> "PluginSet":
+        """From `module[:attr]` names, then the entry points of group `runwire.tools`, and the tools given.
+
+        A module without `attr` stands for every tool in it. Raises `PluginError`.
+        """
+        found: dict[int, AnyTool] = {id(tool): tool for tool in also}
+        for name in names:
+            found.update((id(tool), tool) for tool in load_plugin(name))
+        if entry_points:
+            for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+                found.update((id(tool), tool) for tool in load_plugin(point.value))
+        return cls(found.values())
+
+    def get(self, name: str) -> CompiledTool | None:
+        return self._tools.get(name)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """In name order."""
+        return sorted(self._tools)
+
+    def close(self) -> None:
+        """Let the threads go; a function that still runs in one is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def load_plugin(name: str) -> list[AnyTool]:
+    """The tools that `module[:attr]` stands for. Raises `PluginError`."""
+    module_name, _, attribute = name.strip().partition(":")
+    try:
+        value: object = importlib.import_module(module_name)
+    except Exception as error:
+        raise PluginError(f"Plugin {name!r}: cannot import {module_name!r}: {type(error).__name__}: {error}") from error
+    for part in filter(None, attribute.split(".")):
+        if not hasattr(value, part):
+            raise PluginError(f"Plugin {name!r}: {module_name!r} has no attribute {attribute!r}.")
+        value = getattr(value, part)
+    tools = _tools_in(value)
+    if not tools:
+        raise PluginError(f"Plugin {name!r}: no tool there; mark functions with @runwire.tool.")
+    return tools
+
+
+def _tools_in(value: object) -> list[AnyTool]:
+    if isinstance(value, Tool):
+        return [cast("AnyTool", value)]
+    if isinstance(value, ModuleType):
+        value = list(vars(value).values())
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[object]", value)
+        return [cast("AnyTool", item) for item in items if isinstance(item, Tool)]
+    return []
+
+
+def _compile(tool: AnyTool, threads: ThreadPoolExecutor) -> CompiledTool:
+    if not re.fullmatch(NAME_PATTERN, tool.name):
+        raise PluginError(f"Plugin tool {tool.name!r}: a name must match {NAME_PATTERN}.")
+    if not 0 < tool.timeout_s <= 3600:
+        raise PluginError(f"Plugin tool {tool.name!r}: timeout_s must be above 0 and at most 3600 seconds.")
+    if tool.effect not in ("pure", "read", "write"):
+        raise PluginError(f'Plugin tool {tool.name!r}: effect must be "pure", "read" or "write".')
+    try:
+        signature = read_signature(tool.function)
+        schema = check_schema(signature.parameters, "")
+    except TypeError as error:
+        raise PluginError(f"Plugin tool {tool.name!r}: {error}.") from error
+    except InvalidRequest as error:
+        details = "; ".join(f"{fault.pointer}: {fault.detail}" for fault in error.errors)
+        raise PluginError(f"Plugin tool {tool.name!r}: {error.message} {details}") from error
+    return CompiledTool(
+        name=tool.name,
+        source="plugin",
+        version=None,
+        definition=ToolDefinition(tool.name, tool.description, signature.parameters),
+        schema=schema,
+        executor=PluginExecutor(tool.function, signature, threads),
+        effect=tool.effect,
+        idempotent=tool.idempotent,
+        scopes=tool.scopes,
+        return_direct=tool.return_direct,
+        timeout_s=tool.timeout_s,
+        text_key=text_key_of(signature.parameters),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PluginExecutor:
+    """Calls the function: directly under a timeout if it is async, else in a thread."""
+
+    function: Callable[..., object]
+    signature: Signature
+    threads: ThreadPoolExecutor
+    max_result_bytes: int = 1 << 20
+
+    def prepare(self, sending: Sending) -> Send:
+        return functools.partial(self._send, sending)
+
+    async def _send(self, sending: Sending, attempt: int, timeout_s: float) -> Attempt:
+        timer = asyncio.timeout(timeout_s)
+        try:
+            arguments = self._arguments(sending, attempt)
+            async with timer:
+                if self.signature.is_async:
+                    call = cast("Callable[..., Coroutine[Any, Any, object]]", self.function)
+                    output = await call(**arguments)
+                else:
+                    work = functools.partial(contextvars.copy_context().run, self.function, **arguments)
+                    output = await asyncio.get_running_loop().run_in_executor(self.threads, work)
+            value, meta = as_json(output, self.max_result_bytes)
+        except ToolError as error:
+            text = error.message or "Tool execution error"
+            return Attempt("failed", code=error.code, message=text, retryable=error.retryable)
+        except asyncio.CancelledError:
+            if _being_cancelled():
+                raise
+            return _broken(sending, "cancelled itself")
+        except Exception as error:  # noqa: BLE001  # the named boundary: foreign code behind it
+            if isinstance(error, TimeoutError) and timer.expired():
+                text = f"{sending.tool} did not finish within {timeout_s:g} s."
+                return Attempt("uncertain", code="tool_timeout", message=text, timed_out=True)
+            return _broken(sending, error)
+        return Attempt("output", value, meta=meta)
+
+    def _arguments(self, sending: Sending, attempt: int) -> Mapping[str, object]:
+        signature = self.signature
+        arguments = sending.arguments
+        for name in signature.integers:
+            value = arguments.get(name)
+            if isinstance(value, float):
+                arguments = {**arguments, name: int(value)}
+        if signature.adapter is not None:
+            try:
+                converted = signature.adapter.validate_python(arguments)
+            except ValidationError as error:
+                details = "; ".join(f"at /{'/'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
+                raise ToolError(f"Its arguments do not fit: {details}", code="invalid_arguments") from error
+            arguments = {name: getattr(converted, name) for name in arguments}
+        if signature.context_parameter is not None:
+            arguments = {**arguments, signature.context_parameter: _context(sending, attempt)}
+        return arguments
+
+
+def _context(sending: Sending, attempt: int) -> ToolContext:
+    return ToolContext(
+        sending.principal,
+        sending.run_id,
+        sending.thread_id,
+        sending.tool_call_id,
+        sending.idempotency_key,
+        attempt,
+        sending.context,
+    )
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _broken(sending: Sending, error: BaseException | str) -> Attempt:
+    """The general sentence for an exception nobody meant to raise: its text goes to the log only."""
+    request_id = sending.new_id()
+    _log.error(
+        "tool_failed",
+        tool=sending.tool,
+        tool_call_id=sending.tool_call_id,
+        run_id=sending.run_id,
+        request_id=request_id,
+        exc_info=error if isinstance(error, BaseException) else None,
+    )
+    return Attempt(
+        "failed", code="tool_failed", message=f"The tool failed. (request {request_id})", request_id=request_id
+    )

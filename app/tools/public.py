@@ -1,0 +1,55 @@
+"""A tool as callers see it: its spec without any secret, and what the server knows of it."""
+
+from datetime import UTC, datetime
+from typing import cast
+
+from app.core.registry import Versioned
+from app.tools.compiled import CompiledTool
+
+
+def registered_json(tool: Versioned) -> dict[str, object]:
+    """The stored spec with its secrets left out, `version`, `source` and `created_at` (RFC 3339)."""
+    body = {name: value for name, value in tool.spec.items() if name != "signing_secret"}
+    http = dict(cast("dict[str, object]", body["http"]))
+    if http.get("auth") is not None:
+        http["auth"] = {"type": "bearer"}
+    headers = cast("dict[str, object]", http.get("headers") or {})
+    http["headers"] = {name: value if isinstance(value, str) else None for name, value in headers.items()}
+    body["http"] = http
+    body["version"] = tool.version
+    body["source"] = "registered"
+    body["created_at"] = _rfc3339(tool.created_at)
+    return body
+
+
+def plugin_json(tool: CompiledTool) -> dict[str, object]:
+    """The same of an in-process tool; it has no version, no time and no address."""
+    return {
+        "name": tool.name,
+        "description": tool.definition.description,
+        "parameters": dict(tool.definition.parameters),
+        "output_schema": None,
+        "http": None,
+        "effect": tool.effect,
+        "idempotent": tool.idempotent,
+        "coerce": False,
+        "requires_approval": False,
+        "scopes": list(tool.scopes),
+        "return_direct": tool.return_direct,
+        "constants": {},
+        "timeout_s": tool.timeout_s,
+        "deadline_s": tool.deadline_s,
+        "retry": {"max_attempts": tool.max_attempts},
+        "status_url": None,
+        "concurrency_key": None,
+        "max_concurrency": None,
+        "max_result_bytes": tool.max_result_bytes,
+        "version": None,
+        "source": "plugin",
+        "created_at": None,
+    }
+
+
+def _rfc3339(milliseconds: int) -> str:
+    text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")

@@ -1,0 +1,84 @@
+"""A tool's result as a JSON value that can be stored and shown, within the tool's size limit."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import cast
+
+import orjson
+from pydantic_core import to_jsonable_python
+
+from app.core.errors import InvalidRequest
+from app.core.json import check_value, decode
+
+_OPTIONS = orjson.OPT_NON_STR_KEYS
+
+
+def as_json(value: object, limit: int) -> tuple[object, Mapping[str, object]]:
+    """What a function returned, as a JSON value; `(value, meta)`.
+
+    Models, dataclasses, dates and the like become JSON; what JSON cannot say becomes its `str()`. More than `limit`
+    bytes: the beginning of its text with a marker, and `meta` says so.
+    """
+    if value is None or isinstance(value, bool):
+        return value, {}
+    if isinstance(value, str):
+        text = printable(value)
+        if len(text) * 4 <= limit:
+            return text, {}
+        data = text.encode()
+        return (text, {}) if len(data) <= limit else cut(data, limit)
+    try:
+        data = orjson.dumps(value, default=_jsonable, option=_OPTIONS)
+        parsed = decode(data)
+        check_value(parsed)
+    except (TypeError, ValueError, RecursionError, InvalidRequest):
+        return as_json(_text_of(value), limit)
+    return (parsed, {}) if len(data) <= limit else cut(data, limit)
+
+
+def read_body(data: bytes, limit: int, *, more: bool) -> tuple[object, Mapping[str, object]]:
+    """An HTTP answer's body as a value: JSON if it is JSON we can keep, else text. `more`: it went on beyond `limit`."""
+    if more:
+        return cut(data, limit)
+    try:
+        value = decode(data)
+        check_value(value)
+    except (ValueError, InvalidRequest):
+        return printable(data.decode(errors="replace")), {}
+    return value, {}
+
+
+def cut(data: bytes, limit: int) -> tuple[str, Mapping[str, object]]:
+    """The beginning of a text that is too long, with a marker; `meta` has the SHA-256 of all that was read."""
+    digest = hashlib.sha256(data).hexdigest()
+    text = printable(data[:limit].decode(errors="ignore" if _cut_inside(data, limit) else "replace"))
+    marker = f"\n[cut: the result is longer than {limit} bytes; sha256 {digest}]"
+    return text + marker, {"truncated": True, "sha256": digest, "bytes_read": len(data)}
+
+
+def printable(text: str) -> str:
+    """`text` without what cannot be stored: U+0000 and lone surrogates become U+FFFD."""
+    if "\x00" in text:
+        text = text.replace("\x00", "\ufffd")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _cut_inside(data: bytes, limit: int) -> bool:
+    """Whether the limit falls into a character: then its first bytes are dropped rather than replaced."""
+    return limit < len(data) and data[limit] & 0xC0 == 0x80
+
+
+def _jsonable(value: object) -> object:
+    return cast("object", to_jsonable_python(value, fallback=str))
+
+
+def _text_of(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001  # a result of the tool's own type: its __str__ is foreign code
+        return f"<{type(value).__name__}>"

@@ -1,0 +1,364 @@
+"""The tools of one run: each call goes validate → authorize → execute, and comes back as one honest outcome."""
+
+import asyncio
+import hashlib
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import orjson
+
+from app.agent.ports import CutReason, PlannedCall, StepStatus, ToolDefinition, ToolOutcome
+from app.core.errors import FieldError, ToolWithdrawn
+from app.core.ids import new_id
+from app.core.principal import Principal
+from app.tools import envelope
+from app.tools.attempt import Attempt, Send, Sending, Verdict, backoff_s, may_repeat, settle
+from app.tools.compiled import CompiledTool
+from app.tools.signing import idempotency_key
+
+
+class RecordDispatch(Protocol):
+    """Journals an attempt; durable when it returns, and only then is the attempt sent.
+
+    Raises `RunCancelled`, `Fenced` (the runner lets them out) or `ToolWithdrawn` (the call is denied).
+    """
+
+    def __call__(self, tool_call_id: str, attempt: int, tool: str, registered: bool, /) -> Awaitable[None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRunContext:
+    """What the calls of one run share."""
+
+    principal: Principal
+    run_id: str | None
+    thread_id: str | None
+    record_dispatch: RecordDispatch
+    context: Mapping[str, object] = field(default_factory=dict[str, object])
+    handle_tool_errors: bool | str = True
+    """What a tool's error does: the model reads its text, reads this text instead, or (false) the run ends."""
+    new_id: Callable[[], str] = new_id
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What is known of a call before it is sent, for its row."""
+
+    tool_version: int | None
+    effect: str | None
+    idempotency_key: str | None
+    arguments_sha256: str | None
+
+
+@dataclass(slots=True)
+class _Live:
+    """A call under way. It stays after a cancellation, so that `cut` can tell what was sent."""
+
+    started_at: int
+    started: float
+    sent: bool
+    chain: list[Mapping[str, object]]
+    attempts: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
+
+    def note(self, stage: str, verdict: str, detail: str | None = None) -> None:
+        self.chain.append({"stage": stage, "verdict": verdict, "at": _now_ms(), "detail": detail})
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a call ended, before it is put into an outcome."""
+
+    status: StepStatus
+    observation: object
+    code: str = ""
+    retryable: bool = False
+    state: envelope.State = "failed"
+    meta: Mapping[str, object] = field(default_factory=dict[str, object])
+    request_id: str | None = None
+    by_tool: bool = False
+    """The tool's own error: `handle_tool_errors` applies."""
+
+
+class BoundTools:
+    """The `ToolRunner` of one run (see `app.agent.ports`)."""
+
+    __slots__ = ("_definitions", "_jitter", "_live", "_run", "_sleep", "_tools", "_withdrawn")
+
+    def __init__(
+        self,
+        tools: Mapping[str, CompiledTool],
+        run: ToolRunContext,
+        *,
+        withdrawn: frozenset[str] = frozenset(),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`withdrawn`: names that were pinned and can no longer be called."""
+        self._tools = tools
+        self._run = run
+        self._withdrawn = withdrawn
+        self._sleep = sleep
+        self._jitter = jitter
+        self._definitions = [tool.definition for tool in tools.values()]
+        self._live: dict[str, _Live] = {}
+
+    @property
+    def definitions(self) -> Sequence[ToolDefinition]:
+        return self._definitions
+
+    def facts(self, call: PlannedCall) -> CallFacts:
+        """What the call's row should say before anything is sent. The hash is over the arguments, sorted, as JSON."""
+        tool = self._tools.get(call.action.tool)
+        if tool is None:
+            return CallFacts(None, None, None, None)
+        data = orjson.dumps(_arguments(tool, call), option=orjson.OPT_SORT_KEYS)
+        return CallFacts(tool.version, tool.effect, self._key(tool, call), hashlib.sha256(data).hexdigest())
+
+    async def run(self, call: PlannedCall, *, sent_before: int = 0) -> ToolOutcome:
+        """See `ToolRunner.run`. Raises only cancellation, `RunCancelled` and `Fenced`."""
+        call_id = call.tool_call_id
+        live = self._live[call_id] = _Live(
+            _now_ms(),
+            time.perf_counter(),
+            sent_before > 0,
+            [{"stage": "intent", "verdict": "ok", "at": call_time_ms(call_id), "detail": None}],
+        )
+        tool = self._tools.get(call.action.tool)
+        end = self._refusal(call, tool, live, sent_before)
+        if end is None:
+            assert tool is not None
+            end = await self._execute(call, tool, live, sent_before)
+            live.note("execution", end.status, end.code or None)
+        del self._live[call_id]
+        return self._outcome(call, tool, end, live)
+
+    def cut(self, call: PlannedCall, reason: CutReason) -> ToolOutcome:
+        """See `ToolRunner.cut`. `lost` means: sent by a process that is gone."""
+        tool = self._tools.get(call.action.tool)
+        live = self._live.pop(call.tool_call_id, None)
+        sent = reason == "lost" or (live is not None and live.sent)
+        if live is None:
+            live = _Live(_now_ms(), time.perf_counter(), sent, [])
+        name = call.action.tool
+        if sent and (tool is None or not tool.idempotent):
+            end = _unknown(name, "it was stopped before its result came")
+        elif sent and reason == "time_limit":
+            end = _End("timeout", f"{name} was stopped: the run's time is over.", "time_limit")
+        elif sent:
+            end = _End("cancelled", f"{name} was cancelled before its result came.", "cancelled")
+        else:
+            end = _End("cancelled", f"{name} was cancelled before it was sent; it did nothing.", "cancelled")
+        live.note("execution", end.status, reason)
+        return self._outcome(call, tool, end, live)
+
+    def _refusal(self, call: PlannedCall, tool: CompiledTool | None, live: _Live, sent_before: int) -> _End | None:
+        """Everything that ends a call before it is sent; `None` lets it go on."""
+        name = call.action.tool
+        if call.refusal is not None:
+            live.note("validation", "failed", call.refusal)
+            return _End("error", call.refusal, "call_refused")
+        if tool is None:
+            if name in self._withdrawn:
+                live.note("authorization", "denied", "withdrawn")
+                return _withdrawn(name)
+            text = f"{name} is not a valid tool, try one of [{', '.join(self._tools)}]."
+            live.note("validation", "failed", "unknown tool")
+            return _End("error", text, "unknown_tool")
+        if sent_before and not tool.idempotent:
+            live.note("execution", "unknown", "sent before a restart")
+            return _unknown(name, "the server stopped before its result came")
+        arguments = _arguments(tool, call)
+        if not tool.schema.is_valid(arguments):
+            text = _describe(tool.schema.faults(arguments))
+            live.note("validation", "failed", text)
+            return _End(
+                "error", f"{name} was not called, its arguments do not fit its schema: {text}", "invalid_arguments"
+            )
+        live.note("validation", "ok")
+        missing = [scope for scope in tool.scopes if not self._run.principal.may(scope)]
+        if missing:
+            live.note("authorization", "denied", f"missing scope {', '.join(missing)}")
+            return _End("denied", f"{name} was not called: the caller is not allowed to use it.", "missing_scope")
+        live.note("authorization", "ok")
+        return None
+
+    async def _execute(self, call: PlannedCall, tool: CompiledTool, live: _Live, sent_before: int) -> _End:
+        send = tool.executor.prepare(self._sending(call, tool))
+        last = max(tool.max_attempts, sent_before + 1)
+        number = sent_before
+        while True:
+            number += 1
+            try:
+                await self._run.record_dispatch(call.tool_call_id, number, tool.name, tool.source == "registered")
+            except ToolWithdrawn:
+                return _withdrawn(tool.name)
+            left = tool.deadline_s - (time.perf_counter() - live.started)
+            attempt = await self._attempt(send, number, min(tool.timeout_s, max(left, 0.001)), live)
+            if attempt.kind == "output":
+                return _End("success", attempt.output, meta=attempt.meta)
+            if number >= last or not may_repeat(attempt, tool.idempotent):
+                return _settled(tool, attempt)
+            pause = backoff_s(number - sent_before, self._jitter())
+            pause = pause if attempt.retry_after_s is None else max(attempt.retry_after_s, 0.0)
+            if pause >= tool.deadline_s - (time.perf_counter() - live.started):
+                return _settled(tool, attempt)
+            await self._sleep(pause)
+
+    async def _attempt(self, send: Send, number: int, timeout_s: float, live: _Live) -> Attempt:
+        at, begun, sent_before, outcome, http_status = _now_ms(), time.perf_counter(), live.sent, "cut", None
+        live.sent = True
+        try:
+            attempt = await send(number, timeout_s)
+            outcome, http_status = ("success" if attempt.kind == "output" else attempt.code), attempt.http_status
+        finally:
+            live.attempts.append(
+                {
+                    "attempt": number,
+                    "at": at,
+                    "duration_ms": round((time.perf_counter() - begun) * 1000, 3),
+                    "http_status": http_status,
+                    "outcome": outcome,
+                }
+            )
+        if attempt.kind in ("failed", "not_executed"):
+            live.sent = sent_before
+        return attempt
+
+    def _sending(self, call: PlannedCall, tool: CompiledTool) -> Sending:
+        arguments = _arguments(tool, call)
+        if tool.constants:
+            arguments = {**arguments, **tool.constants}
+        made = call_time_ms(call.tool_call_id)
+        run = self._run
+        return Sending(
+            tool.name,
+            call.tool_call_id,
+            self._key(tool, call),
+            arguments,
+            run.principal,
+            run.run_id,
+            run.thread_id,
+            run.context,
+            made,
+            made + int(tool.deadline_s * 1000),
+            run.new_id,
+        )
+
+    def _key(self, tool: CompiledTool, call: PlannedCall) -> str:
+        return idempotency_key(self._run.principal.tenant, self._run.thread_id or "", call.tool_call_id, tool.name)
+
+    def _outcome(self, call: PlannedCall, tool: CompiledTool | None, end: _End, live: _Live) -> ToolOutcome:
+        duration = round((time.perf_counter() - live.started) * 1000, 3)
+        meta: dict[str, object] = {
+            "tool": call.action.tool,
+            "tool_call_id": call.tool_call_id,
+            "status": end.status,
+            "attempts": len(live.attempts),
+            "duration_ms": duration,
+            **end.meta,
+        }
+        started_at = live.started_at if live.attempts else None
+        if end.status == "success":
+            return ToolOutcome(
+                "success",
+                end.observation,
+                None,
+                envelope.success(end.observation, meta),
+                tuple(live.attempts),
+                tuple(live.chain),
+                started_at,
+                duration,
+                tool is not None and tool.return_direct,
+            )
+        request_id = end.request_id or self._run.new_id()
+        text = str(end.observation)
+        handling = self._run.handle_tool_errors
+        return ToolOutcome(
+            end.status,
+            handling if end.by_tool and isinstance(handling, str) else text,
+            {
+                "code": end.code,
+                "message": text,
+                "retryable": end.retryable,
+                "state": end.state,
+                "request_id": request_id,
+            },
+            envelope.failure(
+                code=end.code,
+                user_message=text,
+                retryable=end.retryable,
+                state=end.state,
+                request_id=request_id,
+                tool_call_id=call.tool_call_id,
+                meta=meta,
+            ),
+            tuple(live.attempts),
+            tuple(live.chain),
+            started_at,
+            duration,
+            fatal=text if end.by_tool and handling is False else None,
+        )
+
+
+def call_time_ms(tool_call_id: str) -> int:
+    """When a call was made, milliseconds since the epoch: read from its UUIDv7, so it is the same after a restart."""
+    if len(tool_call_id) == 36 and tool_call_id[14] == "7":
+        try:
+            return int(tool_call_id[:8] + tool_call_id[9:13], 16)
+        except ValueError:
+            pass
+    return _now_ms()
+
+
+def _arguments(tool: CompiledTool, call: PlannedCall) -> dict[str, object]:
+    """What the model said, without what the server fills in itself."""
+    given = call.action.tool_input
+    if isinstance(given, str):
+        return {tool.text_key: given}
+    if tool.constants:
+        return {name: value for name, value in given.items() if name not in tool.constants}
+    return given
+
+
+def _describe(faults: Sequence[FieldError]) -> str:
+    return "; ".join(f"at {fault.pointer or 'the top'}: {fault.detail}" for fault in faults)
+
+
+def _settled(tool: CompiledTool, attempt: Attempt) -> _End:
+    verdict: Verdict = settle(attempt, tool.effect, tool.idempotent)
+    if verdict.status == "unknown":
+        return _unknown(tool.name, attempt.message, attempt)
+    return _End(
+        verdict.status,
+        attempt.message,
+        attempt.code,
+        attempt.retryable,
+        verdict.state,
+        request_id=attempt.request_id,
+        by_tool=True,
+    )
+
+
+def _unknown(name: str, why: str, attempt: Attempt | None = None) -> _End:
+    text = (
+        f"What became of {name} is unknown: {why.rstrip('.')}. It may have taken effect or not: "
+        "do not assume either, and do not simply call it again."
+    )
+    return _End(
+        "unknown",
+        text,
+        "outcome_unknown" if attempt is None else attempt.code,
+        state="unknown",
+        request_id=None if attempt is None else attempt.request_id,
+    )
+
+
+def _withdrawn(name: str) -> _End:
+    return _End("denied", f"{name} was not called: the tool was withdrawn.", "tool_withdrawn")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,292 @@
+"""The tools of a tenant: registered, replaced, listed, pinned for a run and bound to it, or called once by hand."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import cast
+from urllib.parse import urlsplit
+
+import orjson
+
+from app.agent.ports import PlannedCall
+from app.core.actions import AgentAction
+from app.core.errors import Conflict, FieldError, Forbidden, InvalidRequest, NotFound
+from app.core.idempotency import IdempotencyKey
+from app.core.ids import IdFactory, new_id
+from app.core.principal import Principal
+from app.core.registry import Registry, SecretStore, Versioned
+from app.tools.compiled import CompiledTool
+from app.tools.egress import EgressGuard
+from app.tools.http_callback import HttpToolClient
+from app.tools.plugins import PluginSet
+from app.tools.public import plugin_json, registered_json
+from app.tools.runner import BoundTools, ToolRunContext
+from app.tools.secret_refs import SpecSecrets
+from app.tools.spec import ToolSpec, read_spec
+from app.tools.stored import compile_stored
+
+ToolPage = tuple[list[dict[str, object]], str | None]
+"""Public JSON of tools in name order, and the cursor of the next page."""
+Pins = list[dict[str, object]]
+
+CACHED = 4096
+"""How many compiled tool versions are kept ready."""
+
+
+class ToolService:
+    """Use cases of tools. Another tenant's tools are absent; plugins belong to everyone and cannot be changed."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        secrets: SecretStore,
+        plugins: PluginSet,
+        egress: EgressGuard,
+        http: HttpToolClient,
+        *,
+        new_id: IdFactory = new_id,
+    ) -> None:
+        self._registry = registry
+        self._secrets = SpecSecrets(secrets)
+        self._plugins = plugins
+        self._egress = egress
+        self._http = http
+        self._new_id = new_id
+        self._compiled: dict[tuple[str, str, object], CompiledTool] = {}
+
+    # --- the registry, for the API ---------------------------------------------------------------------------------
+
+    async def create(
+        self, principal: Principal, body: Mapping[str, object], idempotency: IdempotencyKey | None = None
+    ) -> tuple[dict[str, object], bool]:
+        """Register a tool; its public JSON with `signing_secret`, and whether this was a replay of the same request.
+
+        Raises `InvalidRequest`, `NotSupported`, `Conflict` (`tool_exists`).
+        """
+        spec = read_spec(body, self._egress)
+        if self._plugins.get(spec.name) is not None:
+            raise Conflict(f"There is a plugin tool named {spec.name!r}; choose another name.", code="tool_exists")
+        _require_token(spec)
+        stored = await self._secrets.put(principal.tenant, spec, made=True)
+        try:
+            versioned, replayed = await self._registry.create(principal.tenant, spec.name, stored.spec, idempotency)
+        except BaseException:
+            await self._secrets.forget(principal.tenant, stored.fresh)
+            raise
+        if replayed:
+            await self._secrets.forget(principal.tenant, stored.fresh)
+        return await self._shown_once(versioned), replayed
+
+    async def put(self, principal: Principal, name: str, body: Mapping[str, object]) -> tuple[dict[str, object], bool]:
+        """Replace or create; `True` when it was new. Runs in flight keep their version.
+
+        The body's `name` may be left out and must otherwise be the same. Without a secret the old one is kept; a
+        bearer token only while the URL's origin stays the same. Raises as `create`, and `Conflict` (`plugin_tool`).
+        """
+        if self._plugins.get(name) is not None:
+            raise _plugin_conflict(name)
+        spec = read_spec({"name": name, **body}, self._egress)
+        if spec.name != name:
+            raise InvalidRequest(
+                "The name in the body is not the one in the address.",
+                errors=(FieldError("/name", f"must be {name!r}"),),
+            )
+        old = await self._registry.get(principal.tenant, name)
+        _require_token(spec, None if old is None else old.spec)
+        stored = await self._secrets.put(principal.tenant, spec, made=True, old=None if old is None else old.spec)
+        try:
+            versioned, created = await self._registry.put(principal.tenant, name, stored.spec)
+        except BaseException:
+            await self._secrets.forget(principal.tenant, stored.fresh)
+            raise
+        if stored.made:
+            return await self._shown_once(versioned), created
+        return registered_json(versioned), created
+
+    async def get(self, principal: Principal, name: str) -> dict[str, object]:
+        """Raises `NotFound` (`tool_not_found`)."""
+        plugin = self._plugins.get(name)
+        if plugin is not None:
+            return plugin_json(plugin)
+        return registered_json(await self._newest(principal.tenant, name))
+
+    async def list(
+        self, principal: Principal, *, source: str | None = None, after: str | None = None, limit: int = 20
+    ) -> ToolPage:
+        """A page in name order and the cursor of the next one. `source`: "registered", "plugin" or `None` for both."""
+        if source not in (None, "registered", "plugin"):
+            raise InvalidRequest(
+                'source must be "registered" or "plugin".', errors=(FieldError("/source", "unknown source"),)
+            )
+        found: dict[str, dict[str, object]] = {}
+        if source != "plugin":
+            rows = await self._registry.page(principal.tenant, after=after, limit=limit + 1)
+            found = {row.name: registered_json(row) for row in rows}
+        if source != "registered":
+            for name in self._plugins.names:
+                plugin = self._plugins.get(name)
+                if plugin is not None and (after is None or name > after):
+                    found[name] = plugin_json(plugin)
+        names = sorted(found)
+        page = [found[name] for name in names[:limit]]
+        return page, names[limit - 1] if len(names) > limit else None
+
+    async def delete(self, principal: Principal, name: str) -> None:
+        """Raises `NotFound` (`tool_not_found`), `Conflict` (`plugin_tool`). Its next call in a run is denied."""
+        if self._plugins.get(name) is not None:
+            raise _plugin_conflict(name)
+        old = await self._newest(principal.tenant, name)
+        if not await self._registry.delete(principal.tenant, name):
+            raise _not_found(name)
+        await self._secrets.forget(principal.tenant, self._secrets.refs(old.spec))
+
+    # --- runs ------------------------------------------------------------------------------------------------------
+
+    async def pin(self, principal: Principal, tools: Sequence[str | Mapping[str, object]], *, pointer: str) -> Pins:
+        """What an agent's `tools` stand for now, as JSON to be kept with the run: names with versions, inline specs.
+
+        Raises `InvalidRequest` (`unknown_tool`, `duplicate_tool`, or a wrong inline spec), `Forbidden`
+        (`missing_scope`: inline tools need `tools:write`). `pointer`: where `tools` stands in the body.
+        """
+        checked: dict[str, ToolSpec | None] = {}
+        for index, item in enumerate(tools):
+            place = f"{pointer}/{index}"
+            spec = None
+            if isinstance(item, str):
+                name = item
+            elif principal.may("tools:write"):
+                spec = read_spec(item, self._egress, pointer=place)
+                _require_token(spec, pointer=place)
+                name = spec.name
+            else:
+                raise Forbidden("Inline tools need the scope tools:write.", code="missing_scope")
+            if name in checked:
+                raise InvalidRequest(
+                    f"There are two tools named {name!r}.",
+                    code="duplicate_tool",
+                    errors=(FieldError(place, "a tool of this name came before"),),
+                )
+            checked[name] = spec
+        return [
+            await self._pin(principal.tenant, name, spec, f"{pointer}/{index}")
+            for index, (name, spec) in enumerate(checked.items())
+        ]
+
+    async def bind(self, pins: Sequence[Mapping[str, object]], run: ToolRunContext) -> BoundTools:
+        """The tools of a run, ready to be called. A pinned tool that cannot be called any more is denied at its call."""
+        tools: dict[str, CompiledTool] = {}
+        withdrawn: set[str] = set()
+        tenant = run.principal.tenant
+        for pin in pins:
+            name = cast("str", pin["name"])
+            tool = self._compiled.get((tenant, name, pin.get("version"))) if pin["source"] == "registered" else None
+            if tool is None:
+                tool = await self._resolve(tenant, pin)
+            if tool is None:
+                withdrawn.add(name)
+            else:
+                tools[name] = tool
+        return BoundTools(tools, run, withdrawn=frozenset(withdrawn))
+
+    async def invoke(
+        self, principal: Principal, name: str, arguments: object, *, idempotency_key: str | None = None
+    ) -> dict[str, object]:
+        """Call a tool once, outside a run: the envelope, with the `status` beside it.
+
+        The same `idempotency_key` gives the tool the same call id and key. Raises `NotFound` (`tool_not_found`),
+        `InvalidRequest` (arguments that are not an object).
+        """
+        if not isinstance(arguments, dict):
+            raise InvalidRequest("arguments must be an object.", errors=(FieldError("/arguments", "not an object"),))
+        pin: dict[str, object] = {"source": "plugin", "name": name}
+        if self._plugins.get(name) is None:
+            newest = await self._newest(principal.tenant, name)
+            pin = {"source": "registered", "name": name, "version": newest.version}
+        bound = await self.bind([pin], ToolRunContext(principal, None, None, _unrecorded, new_id=self._new_id))
+        call_id = self._new_id() if idempotency_key is None else _derived_id(principal.tenant, name, idempotency_key)
+        action = AgentAction(name, cast("dict[str, object]", arguments))
+        outcome = await bound.run(PlannedCall(1, 1, call_id, action))
+        return {"status": outcome.status, **outcome.envelope}
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    async def _newest(self, tenant: str, name: str) -> Versioned:
+        found = await self._registry.get(tenant, name)
+        if found is None:
+            raise _not_found(name)
+        return found
+
+    async def _pin(self, tenant: str, name: str, spec: ToolSpec | None, pointer: str) -> dict[str, object]:
+        if spec is not None:
+            stored = await self._secrets.put(tenant, spec, made=False)
+            return {"source": "inline", "name": name, "spec": stored.spec}
+        if self._plugins.get(name) is not None:
+            return {"source": "plugin", "name": name}
+        found = await self._registry.get(tenant, name)
+        if found is None:
+            raise InvalidRequest(
+                f"There is no tool named {name[:64]!r}.",
+                code="unknown_tool",
+                errors=(FieldError(pointer, "unknown tool"),),
+            )
+        return {"source": "registered", "name": name, "version": found.version}
+
+    async def _resolve(self, tenant: str, pin: Mapping[str, object]) -> CompiledTool | None:
+        name = cast("str", pin["name"])
+        if pin["source"] == "plugin":
+            return self._plugins.get(name)
+        if pin["source"] == "inline":
+            spec = cast("dict[str, object]", pin["spec"])
+            key = (tenant, name, hashlib.sha256(orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)).digest())
+            return self._compiled.get(key) or await self._compile(key, spec, None)
+        version = cast("int", pin["version"])
+        row = await self._registry.version(tenant, name, version)
+        return None if row is None else await self._compile((tenant, name, version), row.spec, version)
+
+    async def _compile(
+        self, key: tuple[str, str, object], spec: Mapping[str, object], version: int | None
+    ) -> CompiledTool | None:
+        secrets = await self._secrets.reveal(key[0], spec)
+        if secrets is None:
+            return None
+        tool = compile_stored(spec, secrets, version, self._http)
+        while len(self._compiled) >= CACHED:
+            self._compiled.pop(next(iter(self._compiled)), None)
+        self._compiled[key] = tool
+        return tool
+
+    async def _shown_once(self, versioned: Versioned) -> dict[str, object]:
+        secrets = await self._secrets.reveal(versioned.tenant, versioned.spec)
+        body = registered_json(versioned)
+        body["signing_secret"] = None if secrets is None else secrets.signing
+        return body
+
+
+def _require_token(spec: ToolSpec, old: Mapping[str, object] | None = None, *, pointer: str = "") -> None:
+    """A bearer token may only be left out where an old one stays with the same origin: it must not be led elsewhere."""
+    if spec.http.auth is None or spec.http.auth.token is not None:
+        return
+    http = cast("dict[str, object]", (old or {}).get("http") or {})
+    before = urlsplit(str(http.get("url", "")))
+    now = urlsplit(spec.http.url)
+    if http.get("auth") is None or (before.scheme, before.netloc) != (now.scheme, now.netloc):
+        raise InvalidRequest(
+            "The bearer token is missing.", errors=(FieldError(f"{pointer}/http/auth/token", "give the token"),)
+        )
+
+
+async def _unrecorded(tool_call_id: str, attempt: int, tool: str, registered: bool, /) -> None:
+    """A call outside a run has no journal."""
+
+
+def _derived_id(tenant: str, name: str, key: str) -> str:
+    """The same id for the same key, in the form of a UUIDv8 (RFC 9562: a hash of our own)."""
+    digest = hashlib.sha256(orjson.dumps(["invoke", tenant, name, key])).hexdigest()
+    return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
+
+
+def _not_found(name: str) -> NotFound:
+    return NotFound(f"There is no tool named {name[:64]!r}.", code="tool_not_found")
+
+
+def _plugin_conflict(name: str) -> Conflict:
+    return Conflict(f"{name!r} is a plugin of this server and cannot be changed here.", code="plugin_tool")

@@ -1,0 +1,172 @@
+"""The ToolSpec of the contract: read and checked once, at registration. What is not built yet is refused, never ignored."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from app.core.errors import FieldError, InvalidRequest, NotSupported
+from app.core.ids import NAME_PATTERN
+from app.tools.compiled import shown_parameters
+from app.tools.egress import EgressGuard
+from app.tools.schema import check_schema, escape
+from app.tools.signing import key_of
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
+_RESERVED = frozenset({
+    "host", "content-length", "content-type", "content-encoding", "transfer-encoding", "connection", "keep-alive",
+    "te", "trailer", "upgrade", "expect", "accept-encoding", "authorization", "proxy-authorization",
+    "proxy-connection", "idempotency-key", "traceparent", "tracestate", "baggage", "runwire-attempt",
+})  # fmt: skip
+"""Headers that are ours, or that would change what the request is."""
+
+_Strict = ConfigDict(extra="forbid", strict=True)
+_Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+
+
+class BearerAuth(BaseModel):
+    model_config = _Strict
+    type: Literal["bearer"]
+    token: Annotated[str, Field(min_length=1, max_length=8192)] | None = None
+    """Write only. A replacement may leave it out to keep the old one, as long as the origin stays the same."""
+
+    @field_validator("token")
+    @classmethod
+    def _printable(cls, token: str | None) -> str | None:
+        if token is not None and not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise ValueError("must be printable ASCII without spaces")
+        return token
+
+
+class HttpCall(BaseModel):
+    model_config = _Strict
+    url: str
+    method: Literal["POST", "PUT", "PATCH"] = "POST"
+    headers: dict[str, str] = {}
+    auth: BearerAuth | None = None
+
+    @field_validator("headers")
+    @classmethod
+    def _plain(cls, headers: dict[str, str]) -> dict[str, str]:
+        if len(headers) > 64:
+            raise ValueError("at most 64 headers")
+        for name, value in headers.items():
+            lower = name.lower()
+            if not _TOKEN.fullmatch(name):
+                raise ValueError(f"{name[:64]!r} is not a header name")
+            if lower == "authorization":
+                raise ValueError("use auth for Authorization")
+            if lower in _RESERVED or lower.startswith("webhook-"):
+                raise ValueError(f"{name} is set by the server")
+            if not re.fullmatch(r"[\t\x20-\x7e]{0,8192}", value) or value != value.strip():
+                raise ValueError(f"the value of {name} must be printable ASCII without line breaks")
+        return headers
+
+
+class Retry(BaseModel):
+    model_config = _Strict
+    max_attempts: Annotated[int, Field(ge=1, le=10)] = 3
+
+
+class ToolSpec(BaseModel):
+    """A tool as the contract describes it (section 4), as far as it is built."""
+
+    model_config = _Strict
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    description: Annotated[str, Field(max_length=16384)] = ""
+    parameters: dict[str, object] = {"type": "object", "properties": {}}
+    http: HttpCall
+    effect: Literal["pure", "read", "write"] = "write"
+    idempotent: bool | None = None
+    signing_secret: str | None = None
+    scopes: Annotated[list[Annotated[str, Field(min_length=1, max_length=128)]], Field(max_length=64)] = []
+    return_direct: bool = False
+    constants: dict[str, object] = {}
+    timeout_s: _Seconds = 30.0
+    deadline_s: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] = 3600.0
+    retry: Retry = Retry()
+    max_result_bytes: Annotated[int, Field(ge=1, le=16 * 1024 * 1024)] = 1024 * 1024
+    output_schema: None = None
+    coerce: Literal[False] = False
+    requires_approval: Literal[False] = False
+    status_url: None = None
+    concurrency_key: None = None
+    max_concurrency: None = None
+
+    @field_validator("signing_secret")
+    @classmethod
+    def _usable(cls, secret: str | None) -> str | None:
+        if secret is not None:
+            key_of(secret)
+        return secret
+
+    def to_json(self) -> dict[str, object]:
+        """The spec with its defaults, secrets still in it."""
+        body = cast("dict[str, object]", self.model_dump(exclude={"idempotent"}))
+        body["idempotent"] = self.idempotent if self.idempotent is not None else self.effect != "write"
+        return body
+
+
+def read_spec(body: Mapping[str, object], guard: EgressGuard, *, pointer: str = "") -> ToolSpec:
+    """Check a spec from outside. `pointer`: where it stands in the request's body.
+
+    Raises `NotSupported` for what is not built, `InvalidRequest` for what is wrong, each with its place.
+    """
+    _refuse_later_work(body, pointer)
+    parameters = body.get("parameters")
+    if parameters is None or parameters == {}:
+        body = {**body, "parameters": {"type": "object", "properties": {}}}
+    elif isinstance(parameters, dict) and "type" not in parameters:
+        body = {**body, "parameters": {"type": "object", **cast("dict[str, object]", parameters)}}
+    try:
+        spec = ToolSpec.model_validate(body)
+    except ValidationError as error:
+        raise InvalidRequest("The tool is not valid.", errors=field_errors(error, pointer)) from error
+    guard.check_url(spec.http.url, pointer=f"{pointer}/http/url")
+    check_schema(spec.parameters, f"{pointer}/parameters")
+    _check_constants(spec, pointer)
+    return spec
+
+
+def field_errors(error: ValidationError, pointer: str) -> tuple[FieldError, ...]:
+    """Pydantic's complaints as places in the body."""
+    return tuple(
+        FieldError(
+            pointer + "".join(f"/{escape(str(part))}" for part in item["loc"]),
+            item["msg"].removeprefix("Value error, "),
+        )
+        for item in error.errors(include_url=False, include_context=False, include_input=False)
+    )
+
+
+def _refuse_later_work(body: Mapping[str, object], pointer: str) -> None:
+    for name in ("output_schema", "status_url", "concurrency_key", "max_concurrency"):
+        if body.get(name) is not None:
+            raise _not_supported(f"{pointer}/{name}", f"{name} is not supported yet; leave it out")
+    for name in ("coerce", "requires_approval"):
+        if body.get(name, False) is not False:
+            raise _not_supported(f"{pointer}/{name}", f"{name} is not supported yet; leave it false")
+    if body.get("http") is None:
+        raise _not_supported(f"{pointer}/http", "tools without http (run by the caller) are not supported yet")
+
+
+def _not_supported(pointer: str, detail: str) -> NotSupported:
+    return NotSupported(f"This version cannot do that: {detail}.", errors=(FieldError(pointer, detail),))
+
+
+def _check_constants(spec: ToolSpec, pointer: str) -> None:
+    """Constants that the schema declares must fit it; the others are added as they are."""
+    declared = spec.parameters.get("properties")
+    names = cast("dict[str, object]", declared) if isinstance(declared, dict) else {}
+    given = {name: value for name, value in spec.constants.items() if name in names}
+    if given:
+        whole = {"required", "minProperties", "dependentRequired", "dependentSchemas", "oneOf", "anyOf", "allOf", "if"}
+        alone = {key: value for key, value in spec.parameters.items() if key not in whole}
+        faults = check_schema(alone, f"{pointer}/parameters").faults(given)
+        if faults:
+            raise InvalidRequest(
+                "A constant does not fit the schema.",
+                errors=tuple(FieldError(f"{pointer}/constants{fault.pointer}", fault.detail) for fault in faults),
+            )
+    check_schema(shown_parameters(spec.parameters, spec.constants), f"{pointer}/parameters")
