@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from app.core.idempotency import IdempotencyKey
 from app.core.messages import Message
@@ -116,3 +116,26 @@ class RunStore(Protocol):
     async def recent_calls_of(self, run_id: str, iteration: int) -> list[CallRecord]:
         """The calls of one round, in step order."""
         ...
+
+
+class Dispatcher(Protocol):
+    """The engine that drives runs: in this process, or jobs that any replica takes."""
+
+    def admit(self) -> Literal["now", "queue"]:
+        """Where a run accepted now would go. Raises `TooManyRuns` when both are full, `Unavailable` when shutting down."""
+        ...
+
+    def start_now(self, run: RunRecord, history: list[Message] | None) -> None:
+        """Drive a run that was accepted as claimed by `owner`."""
+        ...
+
+    def submit(self, run_id: str) -> None:
+        """Queue a pending run."""
+        ...
+
+    def cancel(self, run_id: str) -> None:
+        """A cancel was recorded: end the run now, wherever it is."""
+        ...
+
+    @property
+    def owner(self) -> str: ...

@@ -1,0 +1,157 @@
+"""The embedded engine: every run is driven by this process; on start it takes up what a crash left."""
+
+import asyncio
+from collections import deque
+from typing import Literal
+
+import structlog
+
+from app.core.errors import Fenced, RunwireError, TooManyRuns, Unavailable
+from app.core.ids import IdFactory
+from app.core.messages import Message
+from app.runs.driver import Driver
+from app.runs.hub import Hub
+from app.runs.loop_parts import LoopAssembler
+from app.runs.ports import RunStore
+from app.runs.records import RunRecord
+
+log = structlog.get_logger("runwire.dispatch")
+
+FIRST_RETRY_S = 0.5
+LAST_RETRY_S = 30.0
+"""A run whose journal could not be written is claimed again after a pause that doubles from the first to the last."""
+
+
+class LocalDispatcher:
+    def __init__(
+        self,
+        *,
+        store: RunStore,
+        hub: Hub,
+        assembler: LoopAssembler,
+        new_id: IdFactory,
+        max_running: int,
+        max_queued: int,
+    ) -> None:
+        self._store = store
+        self._hub = hub
+        self._assembler = assembler
+        self._new_id = new_id
+        self._max_running = max_running
+        self._max_queued = max_queued
+        self._owner = new_id()
+        self._queue: deque[str] = deque()
+        self._drivers: dict[str, tuple[Driver, asyncio.Task[None]]] = {}
+        self._claiming: set[asyncio.Task[None]] = set()
+        self._cancelled: set[str] = set()
+        self._retries: dict[str, int] = {}
+        self._stopping = False
+
+    @property
+    def owner(self) -> str:
+        return self._owner
+
+    @property
+    def running(self) -> int:
+        return len(self._drivers) + len(self._claiming)
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
+    def admit(self) -> Literal["now", "queue"]:
+        if self._stopping:
+            raise Unavailable("The server is shutting down; send the request again.", code="shutting_down")
+        if self.running < self._max_running and not self._queue:
+            return "now"
+        if len(self._queue) >= self._max_queued:
+            raise TooManyRuns("Too many runs are waiting; try again later.", retry_after_s=2)
+        return "queue"
+
+    async def start(self) -> None:
+        """Take up every run that is not at its end."""
+        for run_id, _ in await self._store.unfinished():
+            self.submit(run_id)
+
+    def start_now(self, run: RunRecord, history: list[Message] | None) -> None:
+        self._hub.open(run.id, run.last_seq)
+        driver = Driver(run, store=self._store, hub=self._hub, assembler=self._assembler, new_id=self._new_id)
+        task = asyncio.create_task(self._drive(run.id, driver, history))
+        self._drivers[run.id] = driver, task
+        if run.id in self._cancelled:
+            driver.cancel()
+
+    def submit(self, run_id: str) -> None:
+        self._hub.open(run_id, 0)
+        self._queue.append(run_id)
+        self._pump()
+
+    def cancel(self, run_id: str) -> None:
+        entry = self._drivers.get(run_id)
+        if entry is not None:
+            entry[0].cancel()
+            return
+        self._cancelled.add(run_id)
+        if run_id in self._queue:
+            self._queue.remove(run_id)
+            self._claim_soon(run_id)
+
+    async def stop(self) -> None:
+        """Stop driving; the runs stay as they are journaled and are taken up at the next start."""
+        self._stopping = True
+        self._queue.clear()
+        tasks = [*self._claiming, *(task for _, task in self._drivers.values())]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _pump(self) -> None:
+        while self._queue and self.running < self._max_running and not self._stopping:
+            self._claim_soon(self._queue.popleft())
+
+    def _claim_soon(self, run_id: str) -> None:
+        task = asyncio.create_task(self._claim(run_id))
+        self._claiming.add(task)
+        task.add_done_callback(self._claiming.discard)
+
+    async def _claim(self, run_id: str) -> None:
+        try:
+            run = await self._store.claim(run_id, self._owner)
+        except RunwireError as error:
+            self._retry_later(run_id, error)
+            return
+        if run is None or self._stopping:
+            self._hub.close(run_id, broken=self._stopping)
+            return
+        self.start_now(run, None)
+
+    async def _drive(self, run_id: str, driver: Driver, history: list[Message] | None) -> None:
+        broken = True
+        try:
+            await driver.drive(history)
+            broken = False
+            self._retries.pop(run_id, None)
+        except Fenced:
+            log.warning("run_taken_over", run_id=run_id)
+        except RunwireError as error:
+            self._retry_later(run_id, error)
+        except asyncio.CancelledError:
+            broken = self._stopping
+            if not self._stopping:
+                raise
+        finally:
+            self._drivers.pop(run_id, None)
+            self._cancelled.discard(run_id)
+            self._hub.close(run_id, broken=broken)
+            self._pump()
+
+    def _retry_later(self, run_id: str, error: RunwireError) -> None:
+        tries = self._retries[run_id] = self._retries.get(run_id, 0) + 1
+        pause = min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** (tries - 1))
+        log.error("run_not_written", run_id=run_id, code=error.code, error=error.message, retry_s=pause)
+        if not self._stopping:
+            asyncio.get_running_loop().call_later(pause, self._resubmit, run_id)
+
+    def _resubmit(self, run_id: str) -> None:
+        if not self._stopping and run_id not in self._drivers:
+            self.submit(run_id)

@@ -1,0 +1,156 @@
+"""Agents: registered, versioned specs, and how a run pins the one it uses."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, cast
+
+from app.agent.settings import Limits
+from app.core.errors import FieldError, Forbidden, InvalidRequest, NotFound
+from app.core.idempotency import IdempotencyKey
+from app.core.principal import Principal
+from app.core.registry import Registry, Versioned
+from app.runs.spec import AgentSpec, RegisteredAgentSpec, RunConfig, settings_json
+from app.runs.validation import check
+
+
+class ModelPinner(Protocol):
+    """What checks a model spec and makes it storable (`app.models`)."""
+
+    async def pin(self, tenant: str, spec: str | dict[str, object], *, pointer: str) -> dict[str, object]: ...
+
+    def public(self, pinned: Mapping[str, object]) -> str | dict[str, object]:
+        """The spec a caller may see again: no secrets."""
+        ...
+
+
+class ToolPinner(Protocol):
+    """What checks an agent's tools and pins their versions (`app.tools`)."""
+
+    async def pin(
+        self, principal: Principal, tools: Sequence[str | dict[str, object]], *, pointer: str
+    ) -> list[dict[str, object]]: ...
+
+
+class AgentService:
+    """`/agents` and the resolution of a run's `agent`.
+
+    A stored agent is `{"agent": settings, "model": pinned model, "tools": [name | pin of an inline tool]}`.
+    """
+
+    def __init__(self, registry: Registry, models: ModelPinner, tools: ToolPinner) -> None:
+        self._registry = registry
+        self._models = models
+        self._tools = tools
+
+    async def create(
+        self, principal: Principal, body: object, idempotency: IdempotencyKey | None
+    ) -> tuple[dict[str, object], bool]:
+        """Raises `Conflict` (`agent_exists`), `InvalidRequest`. `True`: a replay."""
+        spec = check(RegisteredAgentSpec, body)
+        stored = await self._stored(principal, spec)
+        record, replayed = await self._registry.create(principal.tenant, spec.name, stored, idempotency)
+        return self._public(record), replayed
+
+    async def put(self, principal: Principal, name: str, body: object) -> tuple[dict[str, object], bool]:
+        """A new version. `name` in the body may be left out, but must not differ."""
+        if isinstance(body, dict):
+            named = cast("dict[str, object]", body)
+            if named.setdefault("name", name) != name:
+                raise InvalidRequest(
+                    "The body names another agent.", errors=(FieldError("/name", f"must be `{name}`"),)
+                )
+        spec = check(RegisteredAgentSpec, body)
+        record, new = await self._registry.put(principal.tenant, name, await self._stored(principal, spec))
+        return self._public(record), new
+
+    async def get(self, principal: Principal, name: str) -> dict[str, object]:
+        record = await self._registry.get(principal.tenant, name)
+        if record is None:
+            raise NotFound(f"There is no agent `{name}`.", code="agent_not_found")
+        return self._public(record)
+
+    async def page(self, principal: Principal, *, after: str | None, limit: int) -> list[dict[str, object]]:
+        records = await self._registry.page(principal.tenant, after=after, limit=limit)
+        return [self._public(record) for record in records]
+
+    async def delete(self, principal: Principal, name: str) -> None:
+        if not await self._registry.delete(principal.tenant, name):
+            raise NotFound(f"There is no agent `{name}`.", code="agent_not_found")
+
+    async def resolve(
+        self, principal: Principal, agent: str | dict[str, object], config: RunConfig
+    ) -> tuple[str | None, dict[str, object]]:
+        """(name, pinned spec) of a run's agent with the run's overrides.
+
+        Raises `InvalidRequest` (`unknown_agent`, `unknown_tool`, `unknown_model`, …), `Forbidden` for an inline agent
+        without the scope `agents:write`.
+        """
+        if isinstance(agent, str):
+            record = await self._registry.get(principal.tenant, agent)
+            if record is None:
+                raise InvalidRequest(
+                    f"There is no agent `{agent}`; register it with POST /agents.",
+                    code="unknown_agent",
+                    errors=(FieldError("/agent", "unknown agent"),),
+                )
+            stored, name, version = record.spec, agent, record.version
+            names = cast("list[str | dict[str, object]]", stored["tools"])
+            tools = await self._pin_stored(principal, names)
+        else:
+            if not principal.may("agents:write"):
+                raise Forbidden("An inline agent needs a key with the scope `agents:write`.", code="missing_scope")
+            spec = check(AgentSpec, agent, at="/agent")
+            tools = await self._tools.pin(principal, spec.tools, pointer="/agent/tools")
+            model = await self._models.pin(principal.tenant, spec.model, pointer="/agent/model")
+            stored, name, version = {"agent": settings_json(spec), "model": model}, None, None
+        settings = _overridden(cast("dict[str, object]", stored["agent"]), config)
+        return name, {"agent": settings, "agent_version": version, "model": stored["model"], "tools": tools}
+
+    async def _stored(self, principal: Principal, spec: RegisteredAgentSpec) -> dict[str, object]:
+        pins = await self._tools.pin(principal, spec.tools, pointer="/tools")
+        tools = [pin if isinstance(given, dict) else given for given, pin in zip(spec.tools, pins, strict=True)]
+        model = await self._models.pin(principal.tenant, spec.model, pointer="/model")
+        return {"agent": settings_json(spec), "model": model, "tools": tools}
+
+    async def _pin_stored(self, principal: Principal, stored: list[str | dict[str, object]]) -> list[dict[str, object]]:
+        """Names at their newest version; inline tools as they were pinned when the agent was registered."""
+        names = [tool for tool in stored if isinstance(tool, str)]
+        pins = iter(await self._tools.pin(principal, names, pointer="/agent/tools") if names else ())
+        return [next(pins) if isinstance(tool, str) else tool for tool in stored]
+
+    def _public(self, record: Versioned) -> dict[str, object]:
+        spec = record.spec
+        tools = cast("list[str | dict[str, object]]", spec["tools"])
+        return {
+            "name": record.name,
+            "version": record.version,
+            **{key: value for key, value in cast("dict[str, object]", spec["agent"]).items() if key != "name"},
+            "model": self._models.public(cast("dict[str, object]", spec["model"])),
+            "tools": [tool if isinstance(tool, str) else {"name": tool["name"], "inline": True} for tool in tools],
+            "created_at": record.created_at,
+        }
+
+
+def _overridden(settings: dict[str, object], config: RunConfig) -> dict[str, object]:
+    """The agent's settings with the run's: each field that was sent replaces the agent's; `limits` may only be lowered."""
+    sent = config.model_fields_set
+    if not sent:
+        return settings
+    merged = dict(settings)
+    for name in sent - {"limits"}:
+        merged[name] = getattr(config, name)
+    if "limits" in sent:
+        merged["limits"] = _lowered(cast("dict[str, object]", settings.get("limits") or {}), config)
+    return merged
+
+
+def _lowered(limits: dict[str, object], config: RunConfig) -> dict[str, object]:
+    lowered = dict(limits)
+    for name in config.limits.model_fields_set:
+        new, old = getattr(config.limits, name), limits.get(name, getattr(Limits(), name, None))
+        if isinstance(old, int) and (new is None or new > old):
+            raise InvalidRequest(
+                "A run may only lower the agent's limits.",
+                errors=(FieldError(f"/config/limits/{name}", f"must be at most the agent's {old}"),),
+            )
+        lowered[name] = new
+    return lowered

@@ -1,0 +1,307 @@
+"""The driver: runs one claimed run's loop and journals what it tells, to exactly one end."""
+
+import asyncio
+import time
+from contextlib import aclosing
+
+import structlog
+
+from app.agent.executor import close_round, execute
+from app.agent.ports import Delta, ReasoningDelta, TextDelta
+from app.agent.records import Answered, Failed, Finished, Output, Record, RoundClosed, StepDone
+from app.agent.state import LoopState
+from app.core.errors import Fenced, ModelError, RunCancelled, RunwireError
+from app.core.ids import IdFactory
+from app.core.messages import Message
+from app.runs.fold import fold
+from app.runs.hub import Hub
+from app.runs.journal import RunJournal
+from app.runs.loop_parts import LoopAssembler, LoopParts
+from app.runs.ports import RunStore
+from app.runs.records import CallRecord, CallResult, Dispatch, Progress, RunRecord, Transition
+
+log = structlog.get_logger("runwire.runs")
+
+
+class Driver:
+    """Drives one run under one claim. `cancel` may come at any time, from another task."""
+
+    def __init__(
+        self, run: RunRecord, *, store: RunStore, hub: Hub, assembler: LoopAssembler, new_id: IdFactory
+    ) -> None:
+        self._run = run
+        self._store = store
+        self._assembler = assembler
+        self._new_id = new_id
+        self._journal = RunJournal(store, hub, run)
+        self._state = LoopState([], 0)
+        self._parts: LoopParts | None = None
+        self._message_ids: dict[int, str] = {}
+        self._started = time.monotonic()
+        self._task: asyncio.Task[None] | None = None
+        self._cancelled = run.cancel_requested
+        self._ended = False
+        """The `end` event is added; nothing may follow it."""
+
+    def cancel(self) -> None:
+        """A cancel was recorded for this run: stop what it waits for. The end is journaled as `cancelled`."""
+        if self._cancelled:
+            return
+        self._cancelled = True
+        if self._task is not None and not self._ended:
+            self._task.cancel()
+
+    async def drive(self, history: list[Message] | None) -> None:
+        """Run to the end. `history`: the conversation, of a run just accepted; `None` reads it back (a takeover).
+
+        Raises `Fenced` and `Unavailable` (the journal cannot be written: someone must claim the run again), and
+        `CancelledError` when stopped otherwise than by `cancel` (shutdown): the run then stays as it is journaled.
+        """
+        self._started = time.monotonic()
+        if self._cancelled:
+            await self._end_cancelled()
+            return
+        self._task = asyncio.current_task()
+        try:
+            try:
+                await self._loop(history)
+            except RunCancelled:
+                await self._end_cancelled()
+            except asyncio.CancelledError:
+                if not self._cancelled or self._task is None:
+                    raise
+                self._task.uncancel()
+                await self._end_cancelled()
+        except RunwireError as error:
+            if self._journal.failed or isinstance(error, Fenced) or error.code == "storage_unavailable":
+                raise
+            retryable = isinstance(error, ModelError) and error.retryable
+            await self._end_failed(error.code, error.message, retryable=retryable)
+        except Exception:
+            request_id = self._new_id()
+            log.exception("run_failed", run_id=self._run.id, request_id=request_id)
+            await self._end_failed(
+                "internal_error", "The server failed; the request id finds it in the log.", request_id
+            )
+
+    async def _loop(self, history: list[Message] | None) -> None:
+        run, journal = self._run, self._journal
+        if history is None:
+            journal.emit("run", run_event(run))
+            messages = await self._store.messages(run.thread_id, run.checkpoint_id)
+            self._state = fold(run, messages, await self._store.calls(run.id))
+        else:
+            self._state = LoopState(history, run.before)
+        self._parts = parts = await self._assembler.assemble(run, self._record_dispatch)
+        if history is None:
+            await journal.commit()
+        async with aclosing(
+            execute(self._state, parts.settings, parts.planner, parts.tools, new_id=self._new_id)
+        ) as records:
+            async for group in records:
+                if len(group) == 1 and isinstance(group[0], Output):
+                    if journal.emit_soon("output", output_event(group[0])):
+                        await journal.commit()
+                    continue
+                for record in group:
+                    self._write(record)
+                await journal.commit()
+
+    async def _record_dispatch(self, tool_call_id: str, attempt: int, tool: str, registered: bool) -> None:
+        await self._journal.dispatch(Dispatch(tool_call_id, attempt, tool, registered, now_ms()))
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def _write(self, record: Record) -> None:
+        match record:
+            case Answered():
+                self._write_answer(record)
+            case StepDone():
+                self._journal.emit("step", step_event(record))
+                self._journal.add_result(call_result(record))
+            case RoundClosed():
+                self._add_messages(record.messages)
+            case Finished():
+                self._write_finish(record)
+            case Failed():
+                self._write_failure(record.code, record.message, retryable=False, request_id=self._new_id())
+            case Output():
+                self._journal.emit("output", output_event(record))
+        self._journal.set_progress(self._progress())
+
+    def _write_answer(self, answer: Answered) -> None:
+        journal, run, tokens, now = self._journal, self._run, answer.tokens, now_ms()
+        journal.emit(
+            "usage",
+            {
+                "iteration": answer.iteration,
+                "model": answer.model,
+                "input_tokens": tokens.input_tokens,
+                "output_tokens": tokens.output_tokens,
+                "total_tokens": tokens.total_tokens,
+            },
+        )
+        for call in answer.calls:
+            action = call.action
+            journal.emit(
+                "action",
+                {
+                    "step": call.step,
+                    "iteration": call.iteration,
+                    **action.to_json(),
+                    "tool_call_id": call.tool_call_id,
+                    "provider_call_id": call.provider_call_id,
+                    "message_id": answer.message_id,
+                },
+            )
+            journal.add_call(
+                CallRecord(
+                    id=call.tool_call_id,
+                    tenant=run.tenant,
+                    run_id=run.id,
+                    thread_id=run.thread_id,
+                    step=call.step,
+                    iteration=call.iteration,
+                    message_id=answer.message_id,
+                    tool=action.tool,
+                    tool_input=action.tool_input,
+                    log=action.log,
+                    created_at=now,
+                    provider_call_id=call.provider_call_id,
+                    refusal=call.refusal,
+                )
+            )
+        if answer.message is not None:
+            self._add_messages((answer.message,))
+
+    def _add_messages(self, messages: tuple[Message, ...]) -> None:
+        if messages:
+            self._journal.add_checkpoint(self._new_id(), [message.to_json() for message in messages], now_ms())
+
+    def _write_finish(self, finished: Finished) -> None:
+        finish = finished.finish
+        if finished.message is not None:
+            self._add_messages((finished.message,))
+        self._journal.emit(
+            "finish",
+            {
+                "type": "AgentFinish",
+                "return_values": finish.return_values,
+                "log": finish.log,
+                "stop_reason": finished.stop_reason,
+            },
+        )
+        self._write_end(Transition("success", finished.stop_reason, finish.return_values, None, now_ms()))
+
+    def _write_failure(self, code: str, message: str, *, retryable: bool, request_id: str) -> None:
+        error: dict[str, object] = {
+            "code": code, "message": message, "retryable": retryable, "request_id": request_id,
+        }  # fmt: skip
+        self._journal.emit("error", error)
+        self._write_end(Transition("error", "error", None, error, now_ms()))
+
+    def _write_end(self, transition: Transition) -> None:
+        journal = self._journal
+        self._ended = True
+        journal.set_progress(self._progress())
+        journal.set_transition(transition)
+        journal.emit(
+            "end",
+            {
+                "run_id": self._run.id,
+                "status": transition.status,
+                "stop_reason": transition.stop_reason,
+                "usage": self._state.usage.to_json(),
+                "last_seq": journal.last_seq + 1,
+            },
+        )
+
+    def _close_round(self) -> None:
+        if self._parts is not None:
+            for record in close_round(self._state, self._parts.planner, self._parts.tools, "cancelled"):
+                self._write(record)
+
+    async def _end_cancelled(self) -> None:
+        if not self._ended:
+            self._close_round()
+            self._write_end(Transition("cancelled", "cancelled", None, None, now_ms()))
+        await self._journal.commit()
+
+    async def _end_failed(self, code: str, message: str, request_id: str = "", *, retryable: bool = False) -> None:
+        request_id = request_id or self._new_id()
+        log.warning("run_error", run_id=self._run.id, code=code, request_id=request_id)
+        if not self._ended:
+            self._close_round()
+            self._write_failure(code, message, retryable=retryable, request_id=request_id)
+        await self._journal.commit()
+
+    def _progress(self) -> Progress:
+        state = self._state
+        active = self._run.active_ms + int((time.monotonic() - self._started) * 1000)
+        return Progress(state.iteration, state.step, state.usage.to_json(), active)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def run_event(run: RunRecord) -> dict[str, object]:
+    """The data of a `run` event: the run's life changed to its present status."""
+    return {
+        "run_id": run.id,
+        "thread_id": run.thread_id,
+        "agent": run.agent,
+        "status": run.status,
+        "attempt": run.attempt,
+    }
+
+
+def output_event(output: Output) -> dict[str, object]:
+    return {"iteration": output.iteration, "message_id": output.message_id, "delta": _delta(output.delta)}
+
+
+def _delta(delta: Delta) -> dict[str, object]:
+    if isinstance(delta, TextDelta):
+        return {"type": "text", "text": delta.text}
+    if isinstance(delta, ReasoningDelta):
+        return {"type": "reasoning", "text": delta.text}
+    return {"type": "tool_call", "index": delta.index, "id": delta.id, "name": delta.name, "args": delta.args}
+
+
+def step_event(step: StepDone) -> dict[str, object]:
+    call, outcome = step.call, step.outcome
+    return {
+        "type": "AgentStep",
+        "step": call.step,
+        "iteration": call.iteration,
+        "tool_call_id": call.tool_call_id,
+        "action": call.action.to_json(),
+        "observation": outcome.observation,
+        "status": outcome.status,
+        "error": outcome.error,
+        "trust": "untrusted",
+        "started_at": None if outcome.started_at is None else rfc3339(outcome.started_at),
+        "duration_ms": outcome.duration_ms,
+    }
+
+
+def call_result(step: StepDone) -> CallResult:
+    outcome = step.outcome
+    return CallResult(
+        id=step.call.tool_call_id,
+        state="unknown" if outcome.status == "unknown" else "done",
+        status=outcome.status,
+        observation=outcome.observation,
+        error=outcome.error,
+        envelope=outcome.envelope,
+        attempt_log=outcome.attempts,
+        chain=outcome.chain,
+        started_at=outcome.started_at,
+        duration_ms=outcome.duration_ms,
+    )
+
+
+def rfc3339(ms: int) -> str:
+    """Milliseconds since the epoch as RFC 3339 in UTC, with milliseconds."""
+    seconds, rest = divmod(ms, 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03d}Z"

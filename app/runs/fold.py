@@ -1,0 +1,78 @@
+"""Recovery: a run's rows folded back into the state its loop goes on from. Pure."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from app.agent.ports import PlannedCall, Round, ToolOutcome
+from app.agent.state import LoopState, OpenCall
+from app.core.actions import AgentAction, AgentActionMessageLog
+from app.core.messages import Message
+from app.core.usage import Usage
+from app.runs.records import CallRecord, RunRecord
+
+
+def fold(run: RunRecord, messages: Sequence[Message], calls: Sequence[CallRecord]) -> LoopState:
+    """The loop's state from the run's projection, its thread's messages and its calls (in step order).
+
+    A round is open when its results are not in the conversation yet. In it, calls that are done keep their result, calls
+    with a recorded dispatch are marked as sent, the others are simply still to be sent.
+    """
+    state = LoopState(
+        list(messages),
+        run.before,
+        iteration=run.iterations,
+        step=run.steps,
+        active_s=run.active_ms / 1000,
+        usage=_usage(run.usage),
+    )
+    tail = list(messages[run.before :])
+    answered = {message.tool_call_id for message in tail if message.role == "tool"}
+    by_iteration: dict[int, list[CallRecord]] = {}
+    for call in calls:
+        by_iteration.setdefault(call.iteration, []).append(call)
+    asked = {call.id: message for message in tail for call in message.tool_calls}
+    for records in by_iteration.values():
+        message = asked.get(records[0].provider_call_id or "")
+        planned = [planned_call(record, message) for record in records]
+        if all(call.provider_call_id in answered for call in planned):
+            results = tuple((call, outcome_of(record)) for call, record in zip(planned, records, strict=True))
+            state.rounds.append(Round(message, results))
+        else:
+            state.open_message = message
+            state.open_calls = [_open(call, record) for call, record in zip(planned, records, strict=True)]
+    return state
+
+
+def planned_call(record: CallRecord, message: Message | None) -> PlannedCall:
+    action = (
+        AgentAction(record.tool, record.tool_input, record.log)
+        if message is None
+        else AgentActionMessageLog(record.tool, record.tool_input, record.log, message_log=(message,))
+    )
+    return PlannedCall(record.step, record.iteration, record.id, action, record.provider_call_id, record.refusal)
+
+
+def outcome_of(record: CallRecord) -> ToolOutcome:
+    """The outcome of a call that is done or unknown."""
+    return ToolOutcome(
+        record.status or "unknown",
+        record.observation,
+        record.error,
+        record.envelope or {},
+        tuple(record.attempt_log),
+        tuple(record.chain),
+        record.started_at,
+        record.duration_ms or 0.0,
+    )
+
+
+def _open(call: PlannedCall, record: CallRecord) -> OpenCall:
+    if record.state in ("done", "unknown"):
+        return OpenCall(call, record.attempts, outcome_of(record), told=True)
+    return OpenCall(call, record.attempts)
+
+
+def _usage(stored: dict[str, object]) -> Usage:
+    names = ("model_calls", "tool_calls", "input_tokens", "output_tokens", "total_tokens")
+    counts = {name: cast("int", stored.get(name) or 0) for name in names}
+    return Usage(**counts, cost_usd=cast("float | None", stored.get("cost_usd")))

@@ -1,0 +1,110 @@
+"""Followers: a run's events from any point on, replayed and then live, as the bytes that were journaled.
+
+One loop does both, with a cursor: what is in the hub's tail comes from memory, what is older from the journal, and when
+there is nothing more it waits for "the run has reached N". So there is no moment between replay and following.
+"""
+
+from collections.abc import AsyncGenerator, Collection, Iterable
+from dataclasses import dataclass
+
+from app.core.errors import Unavailable
+from app.core.events import ALWAYS_SENT
+from app.runs.hub import Hub, Tail
+from app.runs.ports import RunStore
+from app.runs.records import Batch
+from app.runs.status import TERMINAL
+
+CHUNK_BYTES = 64 * 1024
+"""At most about this much is handed to a client at once (a send's time limit is per piece)."""
+
+ELSEWHERE_POLL_S = 1.0
+"""How often a run is looked up whose driver is not in this process (after a crash, until it is taken up again)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowOptions:
+    after: int = 0
+    """The last sequence number the reader has."""
+    types: Collection[str] | None = None
+    """Event types wanted besides those always sent; `None` = all."""
+    quiet_s: float = 10.0
+    """After so many seconds with nothing to say an empty piece is yielded, for the caller's keep-alive."""
+
+
+async def follow(store: RunStore, hub: Hub, tenant: str, run_id: str, options: FollowOptions) -> AsyncGenerator[bytes]:
+    """Yield pieces of whole events (wire bytes), `b""` when quiet; returns after the run's last event.
+
+    Raises `Unavailable` when the stream has to stop without it (shutdown, the run lost its driver): abort the connection,
+    so that the client resumes.
+    """
+    cursor = options.after
+    wanted = None if options.types is None else ALWAYS_SENT.union(options.types)
+    tail = hub.join(run_id, cursor)
+    try:
+        while True:
+            batches = _from_tail(tail, cursor) if tail.covers(cursor) else None
+            if batches is None and (tail.reached > cursor or not tail.driven or not tail.batches):
+                batches = await store.events(run_id, after=cursor, max_bytes=CHUNK_BYTES)
+            for piece, reached, ended in _pieces(batches or (), cursor, wanted):
+                cursor = reached
+                if piece:
+                    yield piece
+                if ended:
+                    return
+            if batches:
+                continue
+            if hub.draining:
+                raise Unavailable("The server is shutting down; resume the stream with Last-Event-ID.")
+            if tail.broken:
+                raise Unavailable("The run is being recovered; resume the stream with Last-Event-ID.")
+            if not tail.driven:
+                run = await store.get(tenant, run_id)
+                if run is None:
+                    raise Unavailable("The run was deleted.")
+                if run.status in TERMINAL and run.last_seq <= cursor:
+                    return
+            before = tail.reached
+            await hub.wait(tail, cursor, options.quiet_s if tail.driven else ELSEWHERE_POLL_S)
+            if tail.reached == before and tail.driven and not hub.draining:
+                yield b""
+    finally:
+        hub.leave(run_id, tail)
+
+
+def _from_tail(tail: Tail, cursor: int) -> list[Batch]:
+    taken: list[Batch] = []
+    size = 0
+    for batch in tail.batches:
+        if batch.last_seq > cursor:
+            taken.append(batch)
+            size += len(batch.wire)
+            if size >= CHUNK_BYTES:
+                break
+    return taken
+
+
+def _pieces(batches: Iterable[Batch], cursor: int, wanted: Collection[str] | None) -> Iterable[tuple[bytes, int, bool]]:
+    """(bytes to send, new cursor, whether the run ended), all that is there joined into one piece."""
+    parts: list[bytes] = []
+    reached, ended = cursor, False
+    for batch in batches:
+        if batch.last_seq <= reached:
+            continue
+        parts.append(cut(batch, reached, wanted))
+        reached = batch.last_seq
+        ended = batch.index[-1][0] == "end"
+    if reached > cursor:
+        yield b"".join(parts), reached, ended
+
+
+def cut(batch: Batch, after: int, wanted: Collection[str] | None) -> bytes:
+    """The wire bytes of a batch's events beyond `after`, of the wanted types; slices only, nothing is decoded."""
+    skip = max(0, after - batch.first_seq + 1)
+    if wanted is None:
+        return batch.wire if not skip else batch.wire[batch.index[skip][1] :]
+    ends = [offset for _, offset in batch.index[1:]] + [len(batch.wire)]
+    return b"".join(
+        batch.wire[offset : ends[position]]
+        for position, (name, offset) in enumerate(batch.index)
+        if position >= skip and name in wanted
+    )

@@ -1,0 +1,197 @@
+"""The journal of one run under one claim: numbers and encodes its events, appends them, then shows them.
+
+What arrives while an append is under way goes into the next one ("flush as soon as the last flush ended"), so one event
+at a time is committed at once and a burst becomes one row.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from app.core.errors import Fenced, RunCancelled, RunwireError, ToolWithdrawn
+from app.core.events import EventType, wire
+from app.runs.hub import Hub
+from app.runs.ports import RunStore
+from app.runs.records import (
+    Append,
+    Batch,
+    CallRecord,
+    CallResult,
+    Checkpoint,
+    Dispatch,
+    DispatchVerdict,
+    Progress,
+    RunRecord,
+    Transition,
+)
+
+MAX_BATCH_BYTES = 64 * 1024
+"""A row of the journal is sent to a client as one piece; a send timeout is per piece, so pieces stay small."""
+
+
+class _Pending:
+    """What the next append will hold."""
+
+    __slots__ = (
+        "calls", "checkpoint", "dispatches", "index", "parts", "private", "progress", "results", "size", "transition",
+        "written",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.index: list[tuple[str, int]] = []
+        self.size = 0
+        self.private: list[Mapping[str, object]] = []
+        self.progress: Progress | None = None
+        self.transition: Transition | None = None
+        self.checkpoint: Checkpoint | None = None
+        self.calls: list[CallRecord] = []
+        self.results: list[CallResult] = []
+        self.dispatches: list[tuple[Dispatch, asyncio.Future[DispatchVerdict]]] = []
+        self.written = False
+        """An append was tried with it; it is durable unless the journal has failed."""
+
+    @property
+    def empty(self) -> bool:
+        return not (self.parts or self.dispatches or self.transition or self.checkpoint or self.calls or self.results)
+
+
+class RunJournal:
+    """The one writer of a run. Methods that add are immediate; `commit` returns when all of it is durable and shown.
+
+    After a failed append every later call raises the same error: nothing may be written past a hole.
+    """
+
+    def __init__(self, store: RunStore, hub: Hub, run: RunRecord) -> None:
+        self._store = store
+        self._hub = hub
+        self._run_id = run.id
+        self._thread_id = run.thread_id
+        self._epoch = run.epoch
+        self._seq = run.last_seq
+        self._batch = run.batches
+        self._head = run.checkpoint_id
+        self._next = _Pending()
+        self._flushing: asyncio.Task[None] | None = None
+        self._failure: RunwireError | None = None
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last event added (not necessarily durable yet)."""
+        return self._seq
+
+    @property
+    def failed(self) -> bool:
+        """An append failed: nothing more can be written under this claim."""
+        return self._failure is not None
+
+    @property
+    def head(self) -> str | None:
+        """The run's newest checkpoint."""
+        return self._head
+
+    def emit(self, event: EventType, data: Mapping[str, object]) -> None:
+        """Add an event; it gets the next sequence number."""
+        self._seq += 1
+        encoded = wire(self._seq, event, data)
+        pending = self._next
+        pending.index.append((event, pending.size))
+        pending.parts.append(encoded)
+        pending.size += len(encoded)
+
+    def emit_soon(self, event: EventType, data: Mapping[str, object]) -> bool:
+        """Add an event and start writing without waiting. True when so much waits that the caller should `commit`."""
+        self.emit(event, data)
+        if self._flushing is None and self._failure is None:
+            self._flushing = asyncio.create_task(self._flush())
+        return self._next.size >= MAX_BATCH_BYTES // 2
+
+    def add_call(self, call: CallRecord) -> None:
+        self._next.calls.append(call)
+
+    def add_result(self, result: CallResult) -> None:
+        self._next.results.append(result)
+
+    def add_checkpoint(self, checkpoint_id: str, messages: list[dict[str, object]], now: int) -> None:
+        """Append to the thread's messages. Two in one transaction become one checkpoint."""
+        waiting = self._next.checkpoint
+        if waiting is not None:
+            earlier = waiting.delta["messages"]
+            assert isinstance(earlier, list)
+            earlier.extend(messages)  # pyright: ignore[reportUnknownMemberType]
+            return
+        self._next.checkpoint = Checkpoint(
+            checkpoint_id, self._thread_id, self._head, self._run_id, {"messages": messages}, now
+        )
+        self._head = checkpoint_id
+
+    def set_progress(self, progress: Progress) -> None:
+        self._next.progress = progress
+
+    def set_transition(self, transition: Transition) -> None:
+        self._next.transition = transition
+
+    async def dispatch(self, dispatch: Dispatch) -> None:
+        """Record an attempt before it is sent. Raises `RunCancelled`, `ToolWithdrawn`, `Fenced`: then it must not be sent."""
+        verdict: asyncio.Future[DispatchVerdict] = asyncio.get_running_loop().create_future()
+        self._next.dispatches.append((dispatch, verdict))
+        await self.commit()
+        match verdict.result():
+            case "sent":
+                return
+            case "cancelled":
+                raise RunCancelled("The run was cancelled.")
+            case "withdrawn":
+                raise ToolWithdrawn(f"The tool `{dispatch.tool}` was deleted.")
+
+    async def commit(self) -> None:
+        """Wait until all that was added before this call is durable. Raises `Fenced`, `Unavailable`."""
+        mine = self._next
+        while not mine.written:
+            if self._flushing is None:
+                if mine.empty:
+                    break
+                self._flushing = asyncio.create_task(self._flush())
+            await asyncio.shield(self._flushing)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _flush(self) -> None:
+        """Append what is pending now, show it, and go on with what came meanwhile.
+
+        A task of its own, so that cancelling a driver or a tool cannot part an append from what is shown of it. It never
+        raises: a failure is kept for whoever commits.
+        """
+        pending, self._next = self._next, _Pending()
+        batch = Batch(
+            self._seq - len(pending.index) + 1, len(pending.index), b"".join(pending.parts), tuple(pending.index)
+        )
+        self._batch += 1
+        try:
+            result = await self._store.append(
+                Append(
+                    self._run_id,
+                    self._thread_id,
+                    self._epoch,
+                    self._batch,
+                    batch,
+                    tuple(pending.private),
+                    pending.progress,
+                    pending.transition,
+                    pending.checkpoint,
+                    tuple(pending.calls),
+                    tuple(pending.results),
+                    tuple(dispatch for dispatch, _ in pending.dispatches),
+                )
+            )
+            if result.fenced:
+                raise Fenced("Another process has taken over this run.")
+            for (_, verdict), said in zip(pending.dispatches, result.dispatches, strict=True):
+                if not verdict.done():
+                    verdict.set_result(said)
+            self._hub.publish(self._run_id, batch)
+        except RunwireError as error:
+            self._failure = error
+        finally:
+            pending.written = True
+            more = self._failure is None and not self._next.empty
+            self._flushing = asyncio.create_task(self._flush()) if more else None

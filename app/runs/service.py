@@ -1,0 +1,204 @@
+"""The use cases of runs: accept, look up, follow, wait, cancel, delete."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Sequence
+from dataclasses import dataclass
+
+from app.agent.context import model_messages
+from app.core.errors import NotFound
+from app.core.events import wire
+from app.core.idempotency import IdempotencyKey
+from app.core.ids import IdFactory
+from app.core.messages import Message
+from app.core.principal import Principal
+from app.runs.agents import AgentService
+from app.runs.driver import now_ms, run_event
+from app.runs.fold import fold
+from app.runs.follower import FollowOptions, follow
+from app.runs.hub import Hub
+from app.runs.inputs import input_messages
+from app.runs.loop_parts import settings_of
+from app.runs.ports import Dispatcher, NewRun, RunFilter, RunStore
+from app.runs.records import Batch, CallRecord, RunRecord
+from app.runs.spec import RunCreate
+from app.runs.status import TERMINAL
+from app.runs.validation import check
+
+SETTLED = TERMINAL | {"interrupted"}
+"""Statuses a waiter is told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    run: RunRecord
+    request: RunCreate
+    replayed: bool
+
+
+class RunService:
+    def __init__(
+        self, store: RunStore, hub: Hub, dispatcher: Dispatcher, agents: AgentService, new_id: IdFactory
+    ) -> None:
+        self._store = store
+        self._hub = hub
+        self._dispatcher = dispatcher
+        self._agents = agents
+        self._new_id = new_id
+
+    async def create(self, principal: Principal, body: object, idempotency: IdempotencyKey | None) -> Accepted:
+        """Accept a run: checked, then journaled with its first event, then driven at once where there is room.
+
+        Raises `InvalidRequest`, `NotFound` (`thread_not_found`), `Conflict` (`thread_busy`), `TooManyRuns`.
+        """
+        request = check(RunCreate, body)
+        if idempotency is not None:
+            earlier = await self._store.find_replay(idempotency)
+            if earlier is not None:
+                return Accepted(await self.get(principal, earlier), request, replayed=True)
+        messages = input_messages(request.input)
+        name, spec = await self._agents.resolve(principal, request.agent, request.config)
+        now_here = self._dispatcher.admit() == "now"
+        now = now_ms()
+        run = RunRecord(
+            id=self._new_id(),
+            tenant=principal.tenant,
+            thread_id=request.thread_id or self._new_id(),
+            agent=name,
+            spec=spec,
+            input=request.input,
+            context=request.context,
+            metadata=request.metadata,
+            subject=principal.subject,
+            scopes=None if principal.scopes is None else sorted(principal.scopes),
+            on_disconnect=request.on_disconnect,
+            created_at=now,
+        )
+        first = None
+        if now_here:
+            run.status, run.epoch, run.attempt, run.owner, run.started_at = "running", 1, 1, self._dispatcher.owner, now
+            encoded = wire(1, "run", run_event(run))
+            first = Batch(1, 1, encoded, (("run", 0),))
+            run.last_seq = run.batches = 1
+        new = NewRun(run, messages, self._new_id(), new_thread=request.thread_id is None, first=first)
+        created, replayed = await self._store.create(new, idempotency)
+        if replayed:
+            return Accepted(created, request, replayed=True)
+        self._hub.open(created.id, 0)
+        if first is not None:
+            self._hub.publish(created.id, first)
+            history = list(messages) if new.new_thread else None
+            if history is None:
+                history = await self._store.messages(created.thread_id, created.checkpoint_id)
+            self._dispatcher.start_now(created, history)
+        else:
+            self._dispatcher.submit(created.id)
+        return Accepted(created, request, replayed=False)
+
+    async def get(self, principal: Principal, run_id: str) -> RunRecord:
+        run = await self._store.get(principal.tenant, run_id)
+        if run is None:
+            raise NotFound(f"There is no run `{run_id}`.", code="run_not_found")
+        return run
+
+    async def page(self, principal: Principal, where: RunFilter, *, after: str | None, limit: int) -> list[RunRecord]:
+        return await self._store.page(principal.tenant, where, after=after, limit=limit)
+
+    async def follow(
+        self, principal: Principal, run: RunRecord, *, after: int, types: Collection[str] | None
+    ) -> AsyncGenerator[bytes]:
+        """Pieces of the run's event stream beyond `after` (see `app.runs.follower`)."""
+        pieces = follow(self._store, self._hub, principal.tenant, run.id, FollowOptions(after, types))
+        try:
+            async for piece in pieces:
+                yield piece
+        finally:
+            await pieces.aclose()
+
+    def reached(self, run: RunRecord) -> int:
+        """The highest event number known to be durable."""
+        tail = self._hub.tail(run.id)
+        return run.last_seq if tail is None else max(tail.reached, run.last_seq)
+
+    async def wait(self, principal: Principal, run_id: str, timeout_s: float | None) -> RunRecord:
+        """The run when it is settled, or as it is when the time is over. Raises `Unavailable` on shutdown."""
+        run = await self.get(principal, run_id)
+        if run.status in SETTLED:
+            return run
+        try:
+            async with asyncio.timeout(timeout_s):
+                pieces = follow(self._store, self._hub, principal.tenant, run_id, FollowOptions(run.last_seq, ()))
+                try:
+                    async for _ in pieces:
+                        continue
+                finally:
+                    await pieces.aclose()
+        except TimeoutError:
+            pass
+        return await self.get(principal, run_id)
+
+    async def events(
+        self, principal: Principal, run_id: str, *, after: int, limit: int
+    ) -> tuple[list[tuple[int, str, bytes]], bool]:
+        """((id, type, wire bytes) of up to `limit` events, whether there are more)."""
+        run = await self.get(principal, run_id)
+        self.check_cursor(run, after)
+        found: list[tuple[int, str, bytes]] = []
+        cursor = after
+        while len(found) <= limit:
+            batches = await self._store.events(run_id, after=cursor, max_bytes=256 * 1024)
+            if not batches:
+                break
+            for batch in batches:
+                ends = [offset for _, offset in batch.index[1:]] + [len(batch.wire)]
+                for position, (name, offset) in enumerate(batch.index):
+                    seq = batch.first_seq + position
+                    if seq > after:
+                        found.append((seq, name, batch.wire[offset : ends[position]]))
+                cursor = batch.last_seq
+        return found[:limit], len(found) > limit
+
+    def check_cursor(self, run: RunRecord, after: int) -> None:
+        """Raises `NotFound` (`event_not_found`) for a cursor beyond what the run has told."""
+        reached = self.reached(run)
+        if after > reached:
+            raise NotFound(f"The run has no event {after} yet; its last one is {reached}.", code="event_not_found")
+
+    async def steps(
+        self, principal: Principal, run_id: str, *, after: int, limit: int, status: str | None, tool: str | None
+    ) -> list[CallRecord]:
+        await self.get(principal, run_id)
+        return await self._store.calls(run_id, after=after, limit=limit, status=status, tool=tool)
+
+    async def step(self, principal: Principal, run_id: str, number: int) -> CallRecord:
+        await self.get(principal, run_id)
+        call = await self._store.call(run_id, number)
+        if call is None:
+            raise NotFound(f"The run has no step {number}.", code="step_not_found")
+        return call
+
+    async def intermediate_steps(self, run: RunRecord) -> list[CallRecord] | None:
+        """The run's finished steps, where its agent asks for them in the Run."""
+        if not settings_of(run).return_intermediate_steps:
+            return None
+        return [call for call in await self._store.calls(run.id) if call.status is not None]
+
+    async def messages(self, principal: Principal, run_id: str) -> Sequence[Message]:
+        """What the next model call of this run would see."""
+        run = await self.get(principal, run_id)
+        messages = await self._store.messages(run.thread_id, run.checkpoint_id)
+        state = fold(run, messages, await self._store.calls(run_id))
+        return model_messages(settings_of(run), state.messages, state.before, state.rounds)
+
+    async def cancel(self, principal: Principal, run_id: str) -> RunRecord:
+        """Record the cancel, then stop the run. The run as it is after the record; terminal ones are left alone."""
+        run = await self._store.request_cancel(principal.tenant, run_id)
+        if run is None:
+            raise NotFound(f"There is no run `{run_id}`.", code="run_not_found")
+        if run.status not in TERMINAL:
+            self._dispatcher.cancel(run.id)
+        return run
+
+    async def delete(self, principal: Principal, run_id: str) -> None:
+        """Raises `NotFound`, `Conflict` (`run_active`)."""
+        if not await self._store.delete(principal.tenant, run_id):
+            raise NotFound(f"There is no run `{run_id}`.", code="run_not_found")

@@ -1,0 +1,193 @@
+"""What callers post: RunCreate and AgentSpec, checked once at the border.
+
+Fields of the contract that are not built yet are refused by name (`not_supported`), never ignored.
+"""
+
+from typing import Annotated, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from app.core.errors import FieldError, NotSupported
+from app.core.ids import NAME_PATTERN
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Count = Annotated[int, Field(ge=0)]
+JsonObject = dict[str, object]
+"""Any JSON object: its values were checked by `decode_strict` already."""
+
+
+class Spec(BaseModel):
+    """Base of all bodies: unknown fields are refused, types are exact (`"3"` is not 3)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def not_supported(pointer: str, what: str) -> NotSupported:
+    return NotSupported(f"{what} is not supported by this version.", errors=(FieldError(pointer, "not supported yet"),))
+
+
+class LimitsSpec(Spec):
+    """Caps that stop a run with `stop_reason: "usage_limit"`; `null` = no cap."""
+
+    max_tool_calls: Count | None = None
+    max_tool_calls_per_round: Annotated[int, Field(ge=1)] | None = 128
+    max_repeats: int | None = None
+    max_total_tokens: Count | None = None
+    max_cost_usd: float | None = None
+
+    @field_validator("max_repeats", "max_cost_usd")
+    @classmethod
+    def _later(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None:
+            raise not_supported(f"/limits/{info.field_name}", f"`limits.{info.field_name}`")
+        return value
+
+
+class SettingsSpec(Spec):
+    """The settings that a run may override by `config`. Names and defaults are AgentExecutor's where it has them."""
+
+    tool_choice: str | JsonObject | None = "auto"
+    parallel_tool_calls: bool = True
+    max_parallel_tools: Annotated[int, Field(ge=1, le=1000)] = 16
+    max_iterations: Count | None = 15
+    max_execution_time: Annotated[float, Field(ge=0)] | None = None
+    early_stopping_method: Literal["force", "generate"] = "force"
+    handle_parsing_errors: bool | str | JsonObject = True
+    handle_tool_errors: bool | str = True
+    trim_intermediate_steps: int | JsonObject = -1
+    return_intermediate_steps: bool = False
+    stream_output: bool = True
+    limits: LimitsSpec = LimitsSpec()
+
+    @field_validator("early_stopping_method")
+    @classmethod
+    def _force_only(cls, value: str) -> str:
+        if value == "generate":
+            raise not_supported("/early_stopping_method", '`early_stopping_method: "generate"`')
+        return value
+
+    @field_validator("handle_parsing_errors", "trim_intermediate_steps")
+    @classmethod
+    def _no_object(cls, value: object, info: ValidationInfo) -> object:
+        if isinstance(value, dict):
+            raise not_supported(f"/{info.field_name}", f"An object for `{info.field_name}`")
+        return value
+
+
+class AgentSpec(SettingsSpec):
+    """An agent: its model, its tools, its settings."""
+
+    type: str = "tool_calling"
+    model: str | JsonObject
+    instructions: str | None = None
+    prompt: object = None
+    tools: list[str | JsonObject] = []
+    output_schema: JsonObject | None = None
+    middleware: list[JsonObject] = []
+
+    @field_validator("type")
+    @classmethod
+    def _type(cls, value: str) -> str:
+        if value in ("react", "react_json", "structured_chat", "xml", "self_ask"):
+            raise not_supported("/type", f"The agent type `{value}`")
+        if value != "tool_calling":
+            raise ValueError("unknown agent type; this version has `tool_calling`")
+        return value
+
+    @field_validator("prompt", "output_schema", "middleware")
+    @classmethod
+    def _later(cls, value: object, info: ValidationInfo) -> object:
+        if value:
+            raise not_supported(f"/{info.field_name}", f"`{info.field_name}`")
+        return value
+
+
+class RegisteredAgentSpec(AgentSpec):
+    """The body of `POST /agents`: an AgentSpec with its name."""
+
+    name: Name
+    description: str | None = None
+
+
+class ToolCallSpec(Spec):
+    id: Annotated[str, Field(min_length=1)]
+    name: str
+    args: JsonObject
+
+
+class MessageSpec(Spec):
+    """A message in Chat Completions' shape (contract, section 2)."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | list[JsonObject] | None = None
+    tool_calls: list[ToolCallSpec] = []
+    tool_call_id: str | None = None
+    name: str | None = None
+
+    @model_validator(mode="after")
+    def _shape(self) -> "MessageSpec":
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("only an assistant message has `tool_calls`")
+        if (self.role == "tool") != (self.tool_call_id is not None):
+            raise ValueError("`tool_call_id` belongs to a message of role `tool`, which must have it")
+        if self.content is None and not self.tool_calls:
+            raise ValueError("`content` is missing")
+        return self
+
+
+class RunConfig(SettingsSpec):
+    """Overrides of an agent's settings for one run: only the fields that are sent count."""
+
+
+EventSelection = list[
+    Literal[
+        "run",
+        "output",
+        "action",
+        "actions",
+        "progress",
+        "step",
+        "steps",
+        "interrupt",
+        "usage",
+        "finish",
+        "error",
+        "end",
+    ]
+]
+
+
+class RunCreate(Spec):
+    """The body of `POST /runs`."""
+
+    agent: Name | JsonObject
+    input: str | JsonObject
+    thread_id: str | None = None
+    context: JsonObject = {}
+    metadata: JsonObject = {}
+    config: RunConfig = RunConfig()
+    on_disconnect: Literal["continue", "cancel"] = "continue"
+    multitask_strategy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
+    webhook: JsonObject | None = None
+    stream: EventSelection | None = None
+
+    @field_validator("multitask_strategy")
+    @classmethod
+    def _reject_only(cls, value: str) -> str:
+        if value != "reject":
+            raise not_supported("/multitask_strategy", f'`multitask_strategy: "{value}"`')
+        return value
+
+    @field_validator("webhook")
+    @classmethod
+    def _no_webhook(cls, value: object) -> object:
+        if value is not None:
+            raise not_supported("/webhook", "`webhook`")
+        return value
+
+
+def settings_json(spec: AgentSpec) -> dict[str, object]:
+    """The part of an agent's spec that is not its model or tools, as stored."""
+    return cast(
+        "dict[str, object]", spec.model_dump(exclude={"model", "tools", "prompt", "output_schema", "middleware"})
+    )
