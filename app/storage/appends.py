@@ -1,0 +1,168 @@
+"""An append: what one transaction adds to a run, as statements. The hot path of storage."""
+
+from typing import Any
+
+import orjson
+from sqlalchemy import bindparam, func, insert, select, update
+
+from app.runs.records import Append, AppendResult, Batch, Dispatch, DispatchVerdict
+from app.storage import checkpoints
+from app.storage.database import Tx
+from app.storage.rows import call_row, result_row, text, text_or_null
+from app.storage.statement import Statement
+from app.storage.tables import journal, runs, threads, tool_calls, tools
+
+_PROGRESS = ("iterations", "steps", "usage", "active_ms")
+_TRANSITION = ("status", "stop_reason", "output", "error", "finished_at")
+
+
+def _advance(*, progress: bool, transition: bool, checkpoint: bool) -> Statement:
+    """The fenced update of the run's row: no row comes back under an old epoch, after the end, or for a deleted run."""
+    names = ["last_seq", "batches"]
+    names += _PROGRESS if progress else ()
+    names += _TRANSITION if transition else ()
+    names += ("checkpoint_id",) if checkpoint else ()
+    values = {name: bindparam(f"new_{name}", type_=runs.c[name].type) for name in names}
+    return Statement(
+        update(runs)
+        .values(values)
+        .where(runs.c.id == bindparam("run"), runs.c.epoch == bindparam("mine"), runs.c.finished_at.is_(None))
+        .returning(runs.c.cancel_requested, runs.c.tenant, runs.c.checkpoint_id)
+    )
+
+
+_ADVANCE = {
+    (progress, transition, checkpoint): _advance(progress=progress, transition=transition, checkpoint=checkpoint)
+    for progress in (False, True)
+    for transition in (False, True)
+    for checkpoint in (False, True)
+}
+_JOURNAL = Statement(insert(journal))
+_CALL = Statement(insert(tool_calls))
+_RESULT = Statement(
+    update(tool_calls)
+    .values(
+        {
+            **{
+                name: bindparam(name, type_=tool_calls.c[name].type)
+                for name in ("state", "status", "observation", "error", "envelope", "attempt_log", "chain")
+            },
+            "duration_ms": bindparam("duration_ms", type_=tool_calls.c.duration_ms.type),
+            "started_at": func.coalesce(
+                bindparam("started", type_=tool_calls.c.started_at.type), tool_calls.c.started_at
+            ),
+        }
+    )
+    .where(tool_calls.c.id == bindparam("call_id"), tool_calls.c.run_id == bindparam("run"))
+)
+_DISPATCH = Statement(
+    update(tool_calls)
+    .values(
+        state="dispatched",
+        attempts=bindparam("attempt", type_=tool_calls.c.attempts.type),
+        started_at=func.coalesce(tool_calls.c.started_at, bindparam("at", type_=tool_calls.c.started_at.type)),
+    )
+    .where(tool_calls.c.id == bindparam("call_id"), tool_calls.c.run_id == bindparam("run"))
+)
+_TOOL_LIVES = Statement(
+    select(tools.c.version).where(
+        tools.c.tenant == bindparam("tenant"), tools.c.name == bindparam("name"), tools.c.live == 1
+    )
+)
+_FREE_THREAD = Statement(
+    update(threads)
+    .values(head_checkpoint_id=bindparam("head", type_=threads.c.head_checkpoint_id.type), active_run_id=None)
+    .where(threads.c.id == bindparam("thread"), threads.c.active_run_id == bindparam("run"))
+)
+
+FENCED = AppendResult(fenced=True)
+
+
+def write_append(tx: Tx, append: Append) -> AppendResult:
+    """Write an append in the transaction. Under an old epoch nothing is written."""
+    row = tx.one(
+        _ADVANCE[append.progress is not None, append.transition is not None, append.checkpoint is not None],
+        _advance_values(append),
+    )
+    if row is None:
+        return FENCED
+    cancel_requested, tenant = bool(row[0]), row[1]
+    if append.checkpoint is not None:
+        checkpoints.add(tx, tenant, append.checkpoint)
+    for call in append.calls:
+        tx.run(_CALL, call_row(call))
+    for result in append.results:
+        tx.run(_RESULT, {**result_row(result), "run": append.run_id})
+    private: list[Any] = list(append.private)
+    verdicts: tuple[DispatchVerdict, ...] = ()
+    if append.dispatches:
+        verdicts = tuple(
+            _dispatch(tx, append.run_id, tenant, dispatch, private, cancel_requested=cancel_requested)
+            for dispatch in append.dispatches
+        )
+    write_batch(tx, append.run_id, tenant, append.batch, append.epoch, append.events, private)
+    if append.transition is not None and append.transition.finished_at is not None:
+        tx.run(_FREE_THREAD, {"head": row[2], "thread": append.thread_id, "run": append.run_id})
+    return AppendResult(False, cancel_requested, verdicts)
+
+
+def _advance_values(append: Append) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "run": append.run_id,
+        "mine": append.epoch,
+        "new_last_seq": append.events.last_seq,
+        "new_batches": append.batch,
+    }
+    progress, transition = append.progress, append.transition
+    if progress is not None:
+        values["new_iterations"] = progress.iterations
+        values["new_steps"] = progress.steps
+        values["new_usage"] = text(progress.usage)
+        values["new_active_ms"] = progress.active_ms
+    if transition is not None:
+        values["new_status"] = transition.status
+        values["new_stop_reason"] = transition.stop_reason
+        values["new_output"] = text_or_null(transition.output)
+        values["new_error"] = text_or_null(transition.error)
+        values["new_finished_at"] = transition.finished_at
+    if append.checkpoint is not None:
+        values["new_checkpoint_id"] = append.checkpoint.id
+    return values
+
+
+def _dispatch(
+    tx: Tx, run_id: str, tenant: str, dispatch: Dispatch, private: list[Any], *, cancel_requested: bool
+) -> DispatchVerdict:
+    if cancel_requested:
+        return "cancelled"
+    if dispatch.registered and tx.one(_TOOL_LIVES, {"tenant": tenant, "name": dispatch.tool}) is None:
+        return "withdrawn"
+    tx.run(
+        _DISPATCH,
+        {"call_id": dispatch.tool_call_id, "run": run_id, "attempt": dispatch.attempt, "at": dispatch.at},
+    )
+    private.append(
+        {"type": "dispatch", "tool_call_id": dispatch.tool_call_id, "attempt": dispatch.attempt, "at": dispatch.at}
+    )
+    return "sent"
+
+
+def write_batch(
+    tx: Tx, run_id: str, tenant: str, batch: int, epoch: int, events: Batch, private: list[Any] | None = None
+) -> None:
+    """Insert one row of the journal."""
+    tx.run(
+        _JOURNAL,
+        {
+            "run_id": run_id,
+            "batch": batch,
+            "tenant": tenant,
+            "first_seq": events.first_seq,
+            "n": events.n,
+            "last_seq": events.first_seq + events.n - 1,
+            "epoch": epoch,
+            "idx": orjson.dumps(events.index).decode(),
+            "wire": events.wire,
+            "private": orjson.dumps(private).decode() if private else None,
+        },
+    )

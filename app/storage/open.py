@@ -1,0 +1,70 @@
+"""Opening storage: the database behind an address, and the stores on it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.core.errors import InvalidRequest
+from app.core.registry import Registry, SecretStore
+from app.runs.ports import RunStore
+from app.storage import tables
+from app.storage.database import Database
+from app.storage.migrate import sqlite_path
+from app.storage.registry import SqlRegistry
+from app.storage.runs import SqlRunStore, now_ms
+from app.storage.secret_box import SecretBox, key_file
+from app.storage.secrets import SqlSecretStore
+from app.storage.sqlite import SqliteDatabase
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Every storage port, on one database."""
+
+    runs: RunStore
+    tools: Registry
+    agents: Registry
+    secrets: SecretStore
+
+
+def open_database(url: str) -> Database:
+    """The database of `sqlite:///relative`, `sqlite:////absolute` or `postgresql://…`; `start` it before use.
+
+    Raises `InvalidRequest` (`invalid_database_url`). The address may hold a password: no message repeats it.
+    """
+    scheme = url.partition("://")[0]
+    if scheme == "sqlite":
+        return SqliteDatabase(sqlite_path(url))
+    if scheme in ("postgresql", "postgres"):
+        from app.storage.postgres import PostgresDatabase
+
+        return PostgresDatabase(url)
+    raise InvalidRequest(
+        "The database address must start with sqlite:/// or postgresql://.", code="invalid_database_url"
+    )
+
+
+def build_stores(db: Database, secret_key: str | None, clock: Callable[[], int] = now_ms) -> Stores:
+    """The stores on a database. Without `secret_key`, SQLite keeps a key file beside the database.
+
+    Raises `InvalidRequest` (`invalid_secret_key`): too short, or none for Postgres when the first secret is stored.
+    """
+    box: Callable[[], SecretBox]
+    if secret_key is not None:
+        given = SecretBox(secret_key)
+        box = lambda: given  # noqa: E731
+    elif isinstance(db, SqliteDatabase):
+        path = Path(f"{db.path}.key")
+        box = lambda: SecretBox(key_file(path))  # noqa: E731
+    else:
+        box = _no_key
+    return Stores(
+        runs=SqlRunStore(db, clock),
+        tools=SqlRegistry(db, tables.tools, "tool", clock),
+        agents=SqlRegistry(db, tables.agents, "agent", clock),
+        secrets=SqlSecretStore(db, box, clock),
+    )
+
+
+def _no_key() -> SecretBox:
+    raise InvalidRequest("Set RUNWIRE_SECRET_KEY: secrets are stored encrypted under it.", code="invalid_secret_key")

@@ -1,0 +1,308 @@
+"""Runs in storage: `SqlRunStore`, the adapter of the port `RunStore`."""
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import orjson
+from sqlalchemy import bindparam, delete, func, insert, select, update
+
+from app.core.errors import Conflict, NotFound
+from app.core.idempotency import IdempotencyKey
+from app.core.messages import Message
+from app.runs.ports import NewRun, RunFilter
+from app.runs.records import Append, AppendResult, Batch, CallRecord, Checkpoint, RunRecord
+from app.runs.status import TERMINAL, RunStatus
+from app.storage import checkpoints, idempotency
+from app.storage.appends import write_append, write_batch
+from app.storage.database import Database, Tx
+from app.storage.rows import CALL_COLUMNS, RUN_COLUMNS, call_record, run_record, run_row, text
+from app.storage.statement import Row, Statement
+from app.storage.tables import journal, run_metadata, runs, threads, tool_calls
+
+_PAGE_ROWS = 256
+"""Most journal rows of one `events` answer, so that a small page of a long run costs little."""
+
+_MAX_LABEL = 255
+"""Longest metadata key or value kept as it is in the filter's index (Postgres takes 2,700 bytes in all); longer ones by hash."""
+
+_c = runs.c
+_id = bindparam("run", type_=_c.id.type)
+_tenant = bindparam("tenant", type_=_c.tenant.type)
+_DRIVEN = (_c.status == "pending") | (_c.status == "running")
+
+_GET = Statement(select(*RUN_COLUMNS).where(_c.id == _id, _c.tenant == _tenant))
+_INSERT = Statement(insert(runs))
+_INSERT_METADATA = Statement(insert(run_metadata))
+_INSERT_THREAD = Statement(insert(threads))
+_TAKE_THREAD = Statement(
+    update(threads)
+    .values(active_run_id=_id)
+    .where(threads.c.id == bindparam("thread"), threads.c.tenant == _tenant, threads.c.active_run_id.is_(None))
+    .returning(threads.c.head_checkpoint_id)
+)
+_THREAD = Statement(select(threads.c.id).where(threads.c.id == bindparam("thread"), threads.c.tenant == _tenant))
+_CLAIM = Statement(
+    update(runs)
+    .values(
+        epoch=_c.epoch + 1,
+        attempt=_c.attempt + 1,
+        status="running",
+        owner=bindparam("new_owner", type_=_c.owner.type),
+        started_at=func.coalesce(_c.started_at, bindparam("now", type_=_c.started_at.type)),
+    )
+    .where(_c.id == _id, _DRIVEN)
+    .returning(*RUN_COLUMNS)
+)
+_UNFINISHED = Statement(select(_c.id, _c.status).where(_c.finished_at.is_(None), _DRIVEN).order_by(_c.id))
+_CANCEL = Statement(
+    update(runs)
+    .values(cancel_requested=1)
+    .where(_c.id == _id, _c.tenant == _tenant, _c.finished_at.is_(None))
+    .returning(*RUN_COLUMNS)
+)
+_STATUS = Statement(select(_c.status).where(_c.id == _id, _c.tenant == _tenant))
+_DELETES = (
+    Statement(delete(runs).where(_c.id == _id)),
+    Statement(delete(journal).where(journal.c.run_id == _id)),
+    Statement(delete(tool_calls).where(tool_calls.c.run_id == _id)),
+    Statement(delete(run_metadata).where(run_metadata.c.run_id == _id)),
+)
+
+
+def _events() -> Statement:
+    """Event rows beyond `after`, each with the bytes of `wire` up to and with it."""
+    c = journal.c
+    rows = (
+        select(c.batch, c.first_seq, c.n, c.wire, c.idx, func.length(c.wire).label("bytes"))
+        .where(c.run_id == _id, c.last_seq > bindparam("after"), c.n > 0)
+        .order_by(c.batch)
+        .limit(_PAGE_ROWS)
+        .subquery()
+    )
+    total = func.sum(rows.c.bytes).over(order_by=rows.c.batch).label("total")
+    sized = select(rows, total).subquery()
+    return Statement(
+        select(sized.c.first_seq, sized.c.n, sized.c.wire, sized.c.idx)
+        .where((sized.c.total <= bindparam("max_bytes")) | (sized.c.total == sized.c.bytes))
+        .order_by(sized.c.batch)
+    )
+
+
+_EVENTS = _events()
+_k = tool_calls.c
+_CALLS = select(*CALL_COLUMNS).where(_k.run_id == _id).order_by(_k.step)
+_CALLS_AFTER = Statement(_CALLS.where(_k.step > bindparam("after", type_=_k.step.type)))
+_CALL = Statement(_CALLS.where(_k.step == bindparam("step", type_=_k.step.type)))
+_ROUND = Statement(_CALLS.where(_k.iteration == bindparam("iteration", type_=_k.iteration.type)))
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SqlRunStore:
+    """The port `RunStore` on a database. `clock` gives milliseconds since the epoch."""
+
+    def __init__(self, database: Database, clock: Callable[[], int] = now_ms) -> None:
+        self._db = database
+        self._clock = clock
+
+    async def create(self, new: NewRun, idempotency: IdempotencyKey | None) -> tuple[RunRecord, bool]:
+        now = self._clock()
+        return await self._db.write(lambda tx: _create(tx, new, idempotency, now))
+
+    async def find_replay(self, idempotency: IdempotencyKey) -> str | None:
+        now = self._clock()
+        return await self._db.look(lambda tx: _find_replay(tx, idempotency, now))
+
+    async def get(self, tenant: str, run_id: str) -> RunRecord | None:
+        return await self._db.look(lambda tx: _get(tx, tenant, run_id))
+
+    async def page(self, tenant: str, where: RunFilter, *, after: str | None, limit: int) -> list[RunRecord]:
+        statement = _page(tenant, where, after, limit)
+        return await self._db.read(lambda tx: [run_record(row) for row in tx.all(statement, {})])
+
+    async def claim(self, run_id: str, owner: str) -> RunRecord | None:
+        values = {"run": run_id, "new_owner": owner, "now": self._clock()}
+        return await self._db.write(lambda tx: _record(tx.one(_CLAIM, values)))
+
+    async def unfinished(self) -> Sequence[tuple[str, RunStatus]]:
+        return await self._db.read(lambda tx: [(row[0], row[1]) for row in tx.all(_UNFINISHED, {})])
+
+    async def request_cancel(self, tenant: str, run_id: str) -> RunRecord | None:
+        values = {"run": run_id, "tenant": tenant}
+        return await self._db.write(lambda tx: _record(tx.one(_CANCEL, values)) or _get(tx, tenant, run_id))
+
+    async def delete(self, tenant: str, run_id: str) -> bool:
+        return await self._db.write(lambda tx: _delete(tx, tenant, run_id))
+
+    async def append(self, append: Append) -> AppendResult:
+        return await self._db.write(lambda tx: write_append(tx, append))
+
+    async def events(self, run_id: str, *, after: int, max_bytes: int) -> Sequence[Batch]:
+        values = {"run": run_id, "after": after, "max_bytes": max_bytes}
+        return [_batch(row) for row in await self._db.look(lambda tx: tx.all(_EVENTS, values))]
+
+    async def calls(
+        self,
+        run_id: str,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        status: str | None = None,
+        tool: str | None = None,
+    ) -> list[CallRecord]:
+        statement = _CALLS_AFTER
+        if limit is not None or status is not None or tool is not None:
+            statement = _some_calls(limit, status, tool)
+        values = {"run": run_id, "after": after}
+        return await self._db.read(lambda tx: [call_record(row) for row in tx.all(statement, values)])
+
+    async def call(self, run_id: str, step: int) -> CallRecord | None:
+        row = await self._db.look(lambda tx: tx.one(_CALL, {"run": run_id, "step": step}))
+        return None if row is None else call_record(row)
+
+    async def messages(self, thread_id: str, checkpoint_id: str | None) -> list[Message]:
+        if checkpoint_id is None:
+            return []
+        return await self._db.read(lambda tx: checkpoints.messages(tx, thread_id, checkpoint_id))
+
+    async def checkpoints_since(self, thread_id: str, checkpoint_id: str, base_id: str | None) -> list[Checkpoint]:
+        return await self._db.read(lambda tx: checkpoints.since(tx, thread_id, checkpoint_id, base_id))
+
+    async def recent_calls_of(self, run_id: str, iteration: int) -> list[CallRecord]:
+        values = {"run": run_id, "iteration": iteration}
+        return await self._db.look(lambda tx: [call_record(row) for row in tx.all(_ROUND, values)])
+
+
+def _record(row: Row | None) -> RunRecord | None:
+    return None if row is None else run_record(row)
+
+
+def _get(tx: Tx, tenant: str, run_id: str) -> RunRecord | None:
+    return _record(tx.one(_GET, {"run": run_id, "tenant": tenant}))
+
+
+def _find_replay(tx: Tx, key: IdempotencyKey, now: int) -> str | None:
+    """What the key made, unless that was deleted since: then the key counts as unused."""
+    run_id = idempotency.find(tx, key, now)
+    if run_id is None or tx.one(_STATUS, {"run": run_id, "tenant": key.tenant}) is None:
+        return None
+    return run_id
+
+
+def _create(tx: Tx, new: NewRun, key: IdempotencyKey | None, now: int) -> tuple[RunRecord, bool]:
+    run = new.run
+    if key is not None:
+        made = idempotency.find(tx, key, now)
+        found = None if made is None else _get(tx, key.tenant, made)
+        if found is not None:
+            return found, True
+    head = None if new.new_thread else _take_thread(tx, run)
+    if new.new_thread:
+        tx.run(
+            _INSERT_THREAD,
+            {
+                "id": run.thread_id,
+                "tenant": run.tenant,
+                "listed": 0,
+                "head_checkpoint_id": None,
+                "active_run_id": run.id,
+                "metadata": "{}",
+                "created_at": run.created_at,
+            },
+        )
+    delta = {"messages": [message.to_json() for message in new.input_messages]}
+    state = checkpoints.add(
+        tx, run.tenant, Checkpoint(new.checkpoint_id, run.thread_id, head, run.id, delta, run.created_at)
+    )
+    run = replace(run, base_checkpoint_id=head, checkpoint_id=new.checkpoint_id, before=state.messages)
+    if new.first is not None:
+        run.last_seq, run.batches = new.first.last_seq, 1
+        write_batch(tx, run.id, run.tenant, 1, run.epoch, new.first)
+    tx.run(_INSERT, run_row(run))
+    if run.metadata:
+        labels = {(_label(name), _label(_plain(value))) for name, value in run.metadata.items()}
+        tx.many(
+            _INSERT_METADATA,
+            [{"tenant": run.tenant, "key": name, "value": value, "run_id": run.id} for name, value in sorted(labels)],
+        )
+    if key is not None:
+        idempotency.keep(tx, key, run.id, now)
+    return run, False
+
+
+def _take_thread(tx: Tx, run: RunRecord) -> str | None:
+    """Make the run its thread's only active one; the thread's head."""
+    values = {"thread": run.thread_id, "tenant": run.tenant, "run": run.id}
+    row = tx.one(_TAKE_THREAD, values)
+    if row is not None:
+        return row[0]
+    if tx.one(_THREAD, {"thread": run.thread_id, "tenant": run.tenant}) is None:
+        raise NotFound("There is no such thread.", code="thread_not_found")
+    raise Conflict("The thread has an active run; wait for it or cancel it.", code="thread_busy")
+
+
+def _delete(tx: Tx, tenant: str, run_id: str) -> bool:
+    row = tx.one(_STATUS, {"run": run_id, "tenant": tenant})
+    if row is None:
+        return False
+    if row[0] not in TERMINAL:
+        raise Conflict("The run is still active; cancel it first.", code="run_active")
+    for statement in _DELETES:
+        tx.run(statement, {"run": run_id})
+    return True
+
+
+def _page(tenant: str, where: RunFilter, after: str | None, limit: int) -> Statement:
+    """Ids are time-ordered, so their order is the order of creation."""
+    query = select(*RUN_COLUMNS).where(_c.tenant == tenant)
+    if where.status is not None:
+        query = query.where(_c.status == where.status)
+    if where.agent is not None:
+        query = query.where(_c.agent == where.agent)
+    if where.thread_id is not None:
+        query = query.where(_c.thread_id == where.thread_id)
+    for name, value in (where.metadata or {}).items():
+        query = query.where(
+            select(run_metadata.c.run_id)
+            .where(
+                run_metadata.c.tenant == tenant,
+                run_metadata.c.key == _label(name),
+                run_metadata.c.value == _label(value),
+                run_metadata.c.run_id == _c.id,
+            )
+            .exists()
+        )
+    if after is not None:
+        query = query.where(_c.id < after)
+    return Statement(query.order_by(_c.id.desc()).limit(limit))
+
+
+def _plain(value: object) -> str:
+    """A metadata value as a filter writes it: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else text(value)
+
+
+def _label(value: str) -> str:
+    return value if len(value) <= _MAX_LABEL else "sha256:" + hashlib.sha256(value.encode()).hexdigest()
+
+
+def _some_calls(limit: int | None, status: str | None, tool: str | None) -> Statement:
+    query = _CALLS.where(_k.step > bindparam("after", type_=_k.step.type))
+    if status == "waiting":
+        query = query.where((_k.state == "proposed") | (_k.state == "waiting"))
+    elif status == "running":
+        query = query.where(_k.state == "dispatched")
+    elif status is not None:
+        query = query.where(_k.status == status)
+    if tool is not None:
+        query = query.where(_k.tool == tool)
+    return Statement(query if limit is None else query.limit(limit))
+
+
+def _batch(row: Row) -> Batch:
+    first_seq, n, wire, index = row
+    return Batch(first_seq, n, bytes(wire), tuple((name, offset) for name, offset in orjson.loads(index)))

@@ -1,0 +1,183 @@
+"""The tables: one schema for SQLite and Postgres.
+
+Times are whole milliseconds since the epoch, truth values 0 or 1, JSON is text that orjson wrote. What a filter must look
+into has columns or a table of its own, so that no query depends on a database's JSON functions.
+"""
+
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text, text
+
+SCHEMA = MetaData()
+
+_ACTIVE = text("finished_at IS NULL")
+_LIVE = text("live = 1")
+
+threads = Table(
+    "threads",
+    SCHEMA,
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("listed", Integer, nullable=False),
+    Column("head_checkpoint_id", Text),
+    Column("active_run_id", Text),
+    Column("metadata", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    SCHEMA,
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("thread_id", Text, nullable=False),
+    Column("parent_id", Text),
+    Column("run_id", Text),
+    Column("depth", BigInteger, nullable=False),  # the root is 1
+    Column("messages", BigInteger, nullable=False),  # messages up to and with this checkpoint
+    Column("delta", Text, nullable=False),
+    Column("snapshot", Text),  # the folded state, on some checkpoints
+    Column("snapshot_bytes", BigInteger, nullable=False),  # size of the nearest snapshot at or above
+    Column("delta_bytes", BigInteger, nullable=False),  # bytes of deltas after that snapshot
+    Column("created_at", BigInteger, nullable=False),
+    Index("ix_checkpoints_thread", "thread_id", "depth"),
+)
+
+runs = Table(
+    "runs",
+    SCHEMA,
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("thread_id", Text, nullable=False),
+    Column("agent", Text),
+    Column("spec", Text, nullable=False),
+    Column("input", Text, nullable=False),
+    Column("context", Text, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("scopes", Text),
+    Column("on_disconnect", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("stop_reason", Text),
+    Column("output", Text),
+    Column("error", Text),
+    Column("interrupts", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("owner", Text),
+    Column("heartbeat", BigInteger, nullable=False),
+    Column("cancel_requested", Integer, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("active_ms", BigInteger, nullable=False),
+    Column("base_checkpoint_id", Text),
+    Column("checkpoint_id", Text),
+    Column("before", BigInteger, nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("batches", BigInteger, nullable=False),
+    Column("iterations", BigInteger, nullable=False),
+    Column("steps", BigInteger, nullable=False),
+    Column("usage", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("finished_at", BigInteger),
+    Index("ix_runs_tenant", "tenant", "id"),
+    Index("ix_runs_thread", "thread_id", "id"),
+    Index("ix_runs_active", "id", sqlite_where=_ACTIVE, postgresql_where=_ACTIVE),
+)
+
+run_metadata = Table(
+    "run_metadata",
+    SCHEMA,
+    Column("tenant", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("value", Text, primary_key=True),
+    Column("run_id", Text, primary_key=True),
+    Index("ix_run_metadata_run", "run_id"),
+)
+
+journal = Table(
+    "journal",
+    SCHEMA,
+    Column("run_id", Text, primary_key=True),
+    Column("batch", BigInteger, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("first_seq", BigInteger, nullable=False),
+    Column("n", BigInteger, nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("idx", Text, nullable=False),  # `[[type, offset], …]`
+    Column("wire", LargeBinary, nullable=False),
+    Column("private", Text),
+    Index("ix_journal_seq", "run_id", "last_seq"),
+)
+
+tool_calls = Table(
+    "tool_calls",
+    SCHEMA,
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("thread_id", Text, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("iteration", BigInteger, nullable=False),
+    Column("message_id", Text, nullable=False),
+    Column("tool", Text, nullable=False),
+    Column("tool_input", Text, nullable=False),
+    Column("log", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("provider_call_id", Text),
+    Column("refusal", Text),
+    Column("tool_version", BigInteger),
+    Column("effect", Text),
+    Column("arguments_sha256", Text),
+    Column("idempotency_key", Text),
+    Column("state", Text, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("token_sha256", Text),
+    Column("status", Text),
+    Column("observation", Text),
+    Column("error", Text),
+    Column("envelope", Text),
+    Column("attempt_log", Text, nullable=False),
+    Column("chain", Text, nullable=False),
+    Column("started_at", BigInteger),
+    Column("duration_ms", Float),
+    Index("ix_tool_calls_step", "run_id", "step", unique=True),
+)
+
+
+def _registry(name: str) -> Table:
+    """Every version of every name. At most one row of a name is `live`: the newest version of a name not deleted."""
+    return Table(
+        name,
+        SCHEMA,
+        Column("tenant", Text, primary_key=True),
+        Column("name", Text, primary_key=True),
+        Column("version", BigInteger, primary_key=True),
+        Column("spec", Text, nullable=False),
+        Column("created_at", BigInteger, nullable=False),
+        Column("live", Integer, nullable=False),
+        Index(f"ix_{name}_live", "tenant", "name", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
+    )
+
+
+tools = _registry("tools")
+agents = _registry("agents")
+
+secrets = Table(
+    "secrets",
+    SCHEMA,
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("ciphertext", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+idempotency = Table(
+    "idempotency",
+    SCHEMA,
+    Column("tenant", Text, primary_key=True),
+    Column("route", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("body_sha256", Text, nullable=False),
+    Column("resource_id", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Index("ix_idempotency_created", "created_at"),
+)
