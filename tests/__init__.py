@@ -1,0 +1,1 @@
+"""Tests mirror app/; what several of them use is in tests.support."""
