@@ -7,6 +7,7 @@ from typing import cast
 import orjson
 
 from app.core.errors import ModelError
+from app.models.text import storable
 
 MAX_REMOTE_TEXT = 200
 """Characters of the provider's own words that an error may carry."""
@@ -75,7 +76,7 @@ def of_error_object(error: object, *, secret: str | None = None) -> ProviderErro
 
 def clean(text: str, secret: str | None = None) -> str:
     """Remote text made fit for an error: one line, no control characters, no keys, at most `MAX_REMOTE_TEXT` characters."""
-    text = _CONTROL.sub(" ", text[:20_000]).strip()
+    text = _CONTROL.sub(" ", storable(text[:20_000])).strip()
     if secret:
         text = text.replace(secret, "[redacted]")
     text = _KEY_LIKE.sub("[redacted]", text)

@@ -18,9 +18,9 @@ from typing import TypeVar
 import httpx
 import httpx_sse
 
-from app.core.errors import RunwireError
 from app.models.failures import ProviderError, of_error_object, of_status
 from app.models.openai_wire import decode_chunk
+from app.tools.egress import EgressRefused
 
 _T = TypeVar("_T")
 
@@ -240,10 +240,8 @@ async def _within(deadline: float, step: Awaitable[_T], waiting_for: str) -> _T:
         raise ProviderError(
             "The model's stream broke off before its end.", code="model_stream_broken", repeat=True
         ) from error
-    except ProviderError:
-        raise
-    except RunwireError as error:  # the egress guard's refusal
-        raise ProviderError(f"The model's address is refused. {error.message}", code="model_bad_request") from error
+    except EgressRefused as error:
+        raise ProviderError(f"The model's base_url is refused: {error}.", code="model_bad_request") from error
 
 
 async def _drain(events: AsyncIterator[object]) -> None:

@@ -13,6 +13,7 @@ from app.agent.ports import Delta, ModelAnswer, ModelRequest, ReasoningDelta, Te
 from app.core.messages import Message, ToolCall
 from app.core.usage import TokenUsage
 from app.models.failures import ProviderError, of_error_object
+from app.models.text import storable
 from app.models.tool_fragments import ToolFragments
 
 WIRE = "openai"
@@ -138,7 +139,7 @@ class Assembler:
         if not self._model:
             model = chunk.get("model")
             if isinstance(model, str):
-                self._model = model
+                self._model = storable(model)
         choices = chunk.get("choices")
         if not isinstance(choices, list) or not choices:
             return ()
@@ -171,12 +172,12 @@ class Assembler:
         elif not calls and finish == "tool_calls":
             finish = "stop"
         return ModelAnswer(
-            content=_joined(self._content),
+            content="".join(self._content),
             calls=calls,
             tokens=self._tokens,
             finish_reason=finish,
-            reasoning=_joined(self._reasoning),
-            refusal=_joined(self._refusal) or None,
+            reasoning="".join(self._reasoning),
+            refusal="".join(self._refusal) or None,
             model=self._model,
         )
 
@@ -184,6 +185,7 @@ class Assembler:
         deltas: list[Delta] = []
         reasoning = delta.get("reasoning_content") or delta.get("reasoning")
         if reasoning and isinstance(reasoning, str):
+            reasoning = storable(reasoning)
             self._reasoning.append(reasoning)
             deltas.append(ReasoningDelta(reasoning))
         content = delta.get("content")
@@ -195,7 +197,7 @@ class Assembler:
                     deltas.append(kind(whole))
         refusal = delta.get("refusal")
         if refusal and isinstance(refusal, str):
-            self._refusal.append(refusal)
+            self._refusal.append(storable(refusal))
         calls = delta.get("tool_calls")
         if calls:
             deltas += self._calls.feed(calls)
@@ -205,22 +207,13 @@ class Assembler:
 
     def _whole(self, text: str) -> str:
         """Text that can be encoded: a character that a server cut in half is put together again, U+0000 is replaced."""
-        if text.isascii() and not self._held:
-            return text.replace("\x00", "\ufffd") if "\x00" in text else text
+        if not text:
+            return ""
         text = self._held + text
         self._held = ""
         if "\ud800" <= text[-1] <= "\udbff":
             self._held, text = text[-1], text[:-1]
-        return _joined((text,))
-
-
-def _joined(texts: Iterable[str]) -> str:
-    """One text without U+0000 and lone surrogates, which neither UTF-8 nor the database can hold."""
-    text = "".join(texts)
-    if text.isascii():
-        return text.replace("\x00", "\ufffd") if "\x00" in text else text
-    text = text.replace("\x00", "\ufffd")
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return storable(text)
 
 
 def _parts(content: object) -> Iterable[tuple[type[TextDelta] | type[ReasoningDelta], str]]:
@@ -250,7 +243,7 @@ def _tokens(usage: object) -> TokenUsage:
 def _count(usage: dict[str, object], *names: str) -> int:
     for name in names:
         value = usage.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**53:
             return int(value)
     return 0
 

@@ -8,6 +8,7 @@ import orjson
 from app.agent.ports import ProposedCall, ToolCallDelta
 from app.core.errors import InvalidRequest
 from app.core.json import check_value, encode_text
+from app.models.text import storable
 
 _AGAIN = "Call the tool again with its arguments as one JSON object."
 
@@ -68,7 +69,7 @@ class ToolFragments:
         call_id = _text(fragment.get("id"))
         name = _text(fields.get("name"))
         raw: object = fields.get("arguments")
-        args = "" if raw is None else raw if isinstance(raw, str) else encode_text(raw)
+        args = "" if raw is None else storable(raw) if isinstance(raw, str) else _object_text(raw)
         index: object = fragment.get("index")
         call = self._call_of(index if isinstance(index, int) else None, call_id, name, args, taken)
         if call.id is None:
@@ -154,5 +155,12 @@ def _kind(value: object) -> str:
     return "true or false" if isinstance(value, bool) else "a number"
 
 
+def _object_text(value: object) -> str:
+    try:
+        return encode_text(value)
+    except TypeError as error:  # nested too deep, or text that is not Unicode
+        return f"({storable(str(error))})"
+
+
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return storable(value) if isinstance(value, str) else ""
