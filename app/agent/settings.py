@@ -41,5 +41,6 @@ class AgentSettings:
         """From a checked AgentSpec; fields that are not the loop's (model, tools, name…) are left alone."""
         known = {item.name for item in fields(cls)} - {"limits"}
         values = {name: value for name, value in body.items() if name in known}
-        limits = Limits(**cast("dict[str, int | None]", body.get("limits") or {}))
+        caps = cast("Mapping[str, int | None]", body.get("limits") or {})
+        limits = Limits(**{item.name: caps[item.name] for item in fields(Limits) if item.name in caps})
         return cls(**values, limits=limits)  # pyright: ignore[reportArgumentType]

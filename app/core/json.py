@@ -1,13 +1,10 @@
 """JSON text: how values become bytes, and which values are allowed in."""
 
 import math
-from typing import TypeAlias
 
 import orjson
 
 from app.core.errors import FieldError, InvalidRequest
-
-Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
 
 MAX_DEPTH = 64
 """Deepest nesting of arrays and objects taken from outside. Far above real payloads, far below any stack."""

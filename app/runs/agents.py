@@ -8,6 +8,7 @@ from app.core.errors import FieldError, Forbidden, InvalidRequest, NotFound
 from app.core.idempotency import IdempotencyKey
 from app.core.principal import Principal
 from app.core.registry import Registry, Versioned
+from app.runs.driver import rfc3339
 from app.runs.spec import AgentSpec, RegisteredAgentSpec, RunConfig, settings_json
 from app.runs.validation import check
 
@@ -15,18 +16,14 @@ from app.runs.validation import check
 class ModelPinner(Protocol):
     """What checks a model spec and makes it storable (`app.models`)."""
 
-    async def pin(self, tenant: str, spec: str | dict[str, object], *, pointer: str) -> dict[str, object]: ...
-
-    def public(self, pinned: Mapping[str, object]) -> str | dict[str, object]:
-        """The spec a caller may see again: no secrets."""
-        ...
+    async def pin(self, tenant: str, spec: object, *, pointer: str) -> dict[str, object]: ...
 
 
 class ToolPinner(Protocol):
     """What checks an agent's tools and pins their versions (`app.tools`)."""
 
     async def pin(
-        self, principal: Principal, tools: Sequence[str | dict[str, object]], *, pointer: str
+        self, principal: Principal, tools: Sequence[str | Mapping[str, object]], *, pointer: str
     ) -> list[dict[str, object]]: ...
 
 
@@ -50,9 +47,10 @@ class AgentService:
         record, replayed = await self._registry.create(principal.tenant, spec.name, stored, idempotency)
         return self._public(record), replayed
 
-    async def put(self, principal: Principal, name: str, body: object) -> tuple[dict[str, object], bool]:
+    async def put(self, principal: Principal, name: str, given: object) -> tuple[dict[str, object], bool]:
         """A new version. `name` in the body may be left out, but must not differ."""
-        if isinstance(body, dict):
+        body = given
+        if isinstance(given, dict):
             named = cast("dict[str, object]", body)
             if named.setdefault("name", name) != name:
                 raise InvalidRequest(
@@ -118,15 +116,18 @@ class AgentService:
         return [next(pins) if isinstance(tool, str) else tool for tool in stored]
 
     def _public(self, record: Versioned) -> dict[str, object]:
+        """What a caller sees again: no secrets."""
         spec = record.spec
         tools = cast("list[str | dict[str, object]]", spec["tools"])
         return {
             "name": record.name,
             "version": record.version,
             **{key: value for key, value in cast("dict[str, object]", spec["agent"]).items() if key != "name"},
-            "model": self._models.public(cast("dict[str, object]", spec["model"])),
+            "model": {
+                key: value for key, value in cast("dict[str, object]", spec["model"]).items() if key != "api_key"
+            },
             "tools": [tool if isinstance(tool, str) else {"name": tool["name"], "inline": True} for tool in tools],
-            "created_at": record.created_at,
+            "created_at": rfc3339(record.created_at),
         }
 
 

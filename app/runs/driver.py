@@ -36,7 +36,6 @@ class Driver:
         self._journal = RunJournal(store, hub, run)
         self._state = LoopState([], 0)
         self._parts: LoopParts | None = None
-        self._message_ids: dict[int, str] = {}
         self._started = time.monotonic()
         self._task: asyncio.Task[None] | None = None
         self._cancelled = run.cancel_requested
@@ -130,6 +129,7 @@ class Driver:
         self._journal.set_progress(self._progress())
 
     def _write_answer(self, answer: Answered) -> None:
+        assert self._parts is not None
         journal, run, tokens, now = self._journal, self._run, answer.tokens, now_ms()
         journal.emit(
             "usage",
@@ -154,6 +154,7 @@ class Driver:
                     "message_id": answer.message_id,
                 },
             )
+            facts = self._parts.tools.facts(call)
             journal.add_call(
                 CallRecord(
                     id=call.tool_call_id,
@@ -169,6 +170,10 @@ class Driver:
                     created_at=now,
                     provider_call_id=call.provider_call_id,
                     refusal=call.refusal,
+                    tool_version=facts.tool_version,
+                    effect=facts.effect,
+                    arguments_sha256=facts.arguments_sha256,
+                    idempotency_key=facts.idempotency_key,
                 )
             )
         if answer.message is not None:

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from app.agent.planners import ToolCallingPlanner
-from app.agent.ports import ChatModel, Planner, ToolRunner
+from app.agent.ports import ChatModel, Planner
 from app.agent.settings import AgentSettings
 from app.core.ids import IdFactory
 from app.core.principal import Principal
 from app.runs.records import RunRecord
-from app.tools.runner import ToolRunContext
+from app.tools.runner import BoundTools, ToolRunContext
 
 RecordDispatch = Callable[[str, int, str, bool], Awaitable[None]]
 
@@ -24,14 +24,14 @@ class ModelBuilder(Protocol):
 class ToolBinder(Protocol):
     """What makes a run's tools of its pins (`app.tools`)."""
 
-    async def bind(self, pins: Sequence[Mapping[str, object]], run: ToolRunContext) -> ToolRunner: ...
+    async def bind(self, pins: Sequence[Mapping[str, object]], run: ToolRunContext) -> BoundTools: ...
 
 
 @dataclass(frozen=True, slots=True)
 class LoopParts:
     settings: AgentSettings
     planner: Planner
-    tools: ToolRunner
+    tools: BoundTools
 
 
 class LoopAssembler:

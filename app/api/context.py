@@ -1,0 +1,124 @@
+"""What a request carries besides its body: services, principal, request id."""
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import cast
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.auth.keys import ANONYMOUS, KeyRing
+from app.core.errors import Forbidden, Unauthenticated
+from app.core.ids import new_id
+from app.core.principal import Principal
+from app.runs.agents import AgentService
+from app.runs.service import RunService
+from app.tools.service import ToolService
+
+_SAFE_ID = re.compile(rb"^[A-Za-z0-9._-]{1,128}$")
+_KEY_PARAMETERS = frozenset(("api_key", "apikey", "x-api-key", "access_token", "token", "authorization"))
+_REQUEST_ID = "runwire.request_id"
+
+
+class Lifecycle:
+    """Whether the server takes work. `ready` is what `/readyz` says."""
+
+    def __init__(self) -> None:
+        self.started = False
+        self.draining = False
+
+    @property
+    def ready(self) -> bool:
+        return self.started and not self.draining
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    runs: RunService
+    agents: AgentService
+    tools: ToolService
+    keys: KeyRing
+    lifecycle: Lifecycle
+    ping: Callable[[], Awaitable[None]]
+    """Asks the database whether it answers. Raises `Unavailable`."""
+
+
+def services_of(request: Request) -> Services:
+    return cast("Services", request.app.state.services)
+
+
+def authenticate(request: Request, scope: str) -> Principal:
+    """The caller, who must hold `scope`. Raises `Unauthenticated`, `Forbidden` (`missing_scope`)."""
+    keys = services_of(request).keys
+    if request.scope["query_string"] and any(name.lower() in _KEY_PARAMETERS for name in request.query_params):
+        raise Unauthenticated(
+            "A key in the address ends up in logs: send it as `Authorization: Bearer …` or `X-API-Key`."
+        )
+    if keys.empty:
+        return ANONYMOUS
+    presented = _presented_key(request)
+    principal = keys.find(presented) if presented else None
+    if principal is None:
+        raise Unauthenticated("Send a valid key as `Authorization: Bearer …` or `X-API-Key`.")
+    if not principal.may(scope):
+        raise Forbidden(f"This key does not have the scope `{scope}`.", code="missing_scope")
+    return principal
+
+
+def _presented_key(request: Request) -> str | None:
+    authorization = request.headers.get("authorization")
+    if authorization is not None:
+        scheme, _, value = authorization.partition(" ")
+        return value.strip() if scheme.lower() == "bearer" else None
+    return request.headers.get("x-api-key")
+
+
+def request_id_of(scope: Scope) -> str:
+    return cast("str", scope.get(_REQUEST_ID, ""))
+
+
+class RequestIdMiddleware:
+    """Puts `X-Request-ID` on every response: the caller's own where it is a plain token, else a new one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+        request_id = given if _SAFE_ID.match(given) else new_id().encode()
+        scope[_REQUEST_ID] = request_id.decode()
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+
+class LoopbackHostMiddleware:
+    """On a server without keys, only requests to a loopback name are answered.
+
+    Otherwise a web page could reach it by a name of its own that resolves to 127.0.0.1 (DNS rebinding).
+    """
+
+    def __init__(self, app: ASGIApp, *, enabled: bool) -> None:
+        self._app = app
+        self._enabled = enabled
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._enabled and scope["type"] == "http":
+            host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+            name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+            if name.strip("[]").lower() not in ("localhost", "127.0.0.1", "::1", "testserver", ""):
+                await send(
+                    {"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]}
+                )
+                body = b"This server has no keys, so it answers on loopback names only. Set RUNWIRE_API_KEYS.\n"
+                await send({"type": "http.response.body", "body": body})
+                return
+        await self._app(scope, receive, send)

@@ -1,0 +1,334 @@
+"""Routes of runs (contract, section 2)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.body import read_body, read_json
+from app.api.context import authenticate, services_of
+from app.api.openapi import body_of, event_stream_of, responses
+from app.api.pagination import After, Limit, number_cursor, page
+from app.api.sse import event_stream
+from app.api.views import run_view, step_detail, step_view
+from app.core.errors import FieldError, InvalidRequest, NotSupported
+from app.core.events import EVENT_TYPES, data_of
+from app.core.idempotency import IdempotencyKey
+from app.core.json import encode
+from app.core.principal import Principal
+from app.runs.ports import RunFilter
+from app.runs.records import RunRecord
+from app.runs.service import SETTLED, Accepted, RunService
+from app.runs.spec import RunCreate
+from app.runs.status import TERMINAL, RunStatus
+
+router = APIRouter(tags=["runs"])
+
+RunId = Annotated[str, Path(max_length=64)]
+JSON = "application/json"
+PLURAL = {"actions": "action", "steps": "step"}
+StepStatusFilter = Literal["success", "error", "timeout", "denied", "cancelled", "unknown", "waiting", "running"]
+
+
+def _json(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(encode(body), status, headers, JSON)
+
+
+async def _accept(request: Request, route: str) -> tuple[Principal, RunService, Accepted]:
+    principal = authenticate(request, "runs:write")
+    body, raw = await read_json(request)
+    key = request.headers.get("idempotency-key")
+    idempotency = None if key is None else IdempotencyKey.of(principal.tenant, route, check_key(key), raw)
+    runs = services_of(request).runs
+    return principal, runs, await runs.create(principal, body, idempotency)
+
+
+def check_key(key: str) -> str:
+    """An `Idempotency-Key`: 1 to 255 visible characters. Raises `InvalidRequest`."""
+    if not 1 <= len(key) <= 255 or not key.isprintable():
+        raise InvalidRequest(
+            "Idempotency-Key must be 1 to 255 printable characters.",
+            errors=(FieldError("/header/Idempotency-Key", "1 to 255 printable characters"),),
+        )
+    return key
+
+
+async def _view(runs: RunService, run: RunRecord) -> dict[str, object]:
+    steps = await runs.intermediate_steps(run) if run.status in TERMINAL else None
+    return run_view(run, steps)
+
+
+def _replayed(accepted: Accepted) -> dict[str, str]:
+    return {"Idempotency-Replayed": "true"} if accepted.replayed else {}
+
+
+def _stream(
+    principal: Principal,
+    runs: RunService,
+    run: RunRecord,
+    *,
+    after: int = 0,
+    types: frozenset[str] | None,
+    accepted: Accepted | None = None,
+) -> Response:
+    on_leave: Callable[[], Awaitable[None]] | None = None
+    if accepted is not None and not accepted.replayed and run.on_disconnect == "cancel":
+        on_leave = _cancel_when_left(principal, runs, run.id)
+    return event_stream(
+        runs.follow(principal, run, after=after, types=types),
+        location=f"/runs/{run.id}",
+        at_once=runs.reached(run) > after,
+        replayed=accepted is not None and accepted.replayed,
+        on_leave=on_leave,
+    )
+
+
+_LEAVING: set[asyncio.Task[RunRecord]] = set()
+"""Cancels under way for clients that left; held here because the connection's own task is gone."""
+
+
+def _cancel_when_left(principal: Principal, runs: RunService, run_id: str) -> Callable[[], Awaitable[None]]:
+    async def leave() -> None:
+        task = asyncio.create_task(runs.cancel(principal, run_id))
+        _LEAVING.add(task)
+        task.add_done_callback(_LEAVING.discard)
+
+    return leave
+
+
+def _selection(values: list[str] | None, pointer: str) -> frozenset[str] | None:
+    """The event types of `?stream=actions,steps` or the body's `stream`. Raises `InvalidRequest`."""
+    if values is None:
+        return None
+    names = [PLURAL.get(name.strip(), name.strip()) for value in values for name in value.split(",") if name.strip()]
+    unknown = next((name for name in names if name not in EVENT_TYPES), None)
+    if unknown is not None:
+        raise InvalidRequest(
+            f"There is no event type `{unknown[:40]}`; there are {', '.join(EVENT_TYPES)}.",
+            errors=(FieldError(pointer, "unknown event type"),),
+        )
+    return frozenset(names)
+
+
+StreamParameter = Annotated[
+    list[str] | None, Query(description="Event types to send, comma-separated; those of the run's life always come.")
+]
+
+
+@router.post(
+    "/runs",
+    status_code=201,
+    summary="Post a run",
+    openapi_extra=body_of(RunCreate, idempotent=True),
+    responses=responses(
+        201, "The Run; it goes on in the background. With `Accept: text/event-stream`: its stream.", "Run"
+    ),
+)
+async def create_run(request: Request) -> Response:
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return await stream_new_run(request)
+    _, runs, accepted = await _accept(request, "POST /runs")
+    run = accepted.run
+    headers = {"Location": f"/runs/{run.id}", **_replayed(accepted)}
+    return _json(await _view(runs, run), 201, headers)
+
+
+@router.post(
+    "/runs/stream",
+    summary="Post a run and follow it",
+    openapi_extra=body_of(RunCreate, idempotent=True),
+    responses=event_stream_of("The run's events from 1 on."),
+)
+async def stream_new_run(request: Request) -> Response:
+    types = None
+    if request.scope["query_string"]:
+        types = _selection(request.query_params.getlist("stream") or None, "/query/stream")
+    principal, runs, accepted = await _accept(request, "POST /runs")
+    if accepted.request.stream is not None:
+        types = _selection(list(accepted.request.stream), "/stream")
+    return _stream(principal, runs, accepted.run, types=types, accepted=accepted)
+
+
+@router.post(
+    "/runs/wait",
+    summary="Post a run and wait for its end",
+    openapi_extra=body_of(RunCreate, idempotent=True),
+    responses=responses(200, "The Run, finished or interrupted.", "Run"),
+)
+async def wait_new_run(request: Request) -> Response:
+    principal, runs, accepted = await _accept(request, "POST /runs")
+    run = accepted.run
+    on_leave = None
+    if run.on_disconnect == "cancel" and not accepted.replayed:
+        on_leave = _cancel_when_left(principal, runs, run.id)
+    settled = await _while_connected(request, runs.wait(principal, run.id, None), on_leave)
+    headers = {"Content-Location": f"/runs/{run.id}", **_replayed(accepted)}
+    return _json(await _view(runs, settled), 200, headers)
+
+
+async def _while_connected(
+    request: Request, waiting: Awaitable[RunRecord], on_leave: Callable[[], Awaitable[None]] | None
+) -> RunRecord:
+    """Wait, but no longer than the client does; `on_leave` when it left first."""
+    wait = asyncio.ensure_future(waiting)
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait((wait, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not wait.done() and on_leave is not None:
+            await on_leave()
+        if not wait.done():
+            raise asyncio.CancelledError
+        return wait.result()
+    finally:
+        wait.cancel()
+        gone.cancel()
+        await asyncio.gather(wait, gone, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        continue
+
+
+@router.get("/runs", summary="List runs, newest first", responses=responses(200, "A page of Runs.", "Run", page=True))
+async def list_runs(
+    request: Request,
+    status: RunStatus | None = None,
+    agent: Annotated[str | None, Query(max_length=64)] = None,
+    thread_id: Annotated[str | None, Query(max_length=64)] = None,
+    limit: Limit = 20,
+    after: After = None,
+) -> Response:
+    principal = authenticate(request, "runs:read")
+    metadata: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name.startswith("metadata."):
+            key = name.removeprefix("metadata.")
+            if not key or len(key) > 64 or not key.replace("_", "").replace("-", "").isalnum():
+                raise InvalidRequest(
+                    "A metadata filter is `metadata.<key>=<value>`; the key has letters, digits, `_` and `-`.",
+                    errors=(FieldError(f"/query/{name[:80]}", "not a key"),),
+                )
+            metadata[key] = value
+    where = RunFilter(status, agent, thread_id, metadata or None)
+    found = await services_of(request).runs.page(principal, where, after=after, limit=limit + 1)
+    return page(found, limit, lambda run: run.id, run_view)
+
+
+@router.get("/runs/{run_id}", summary="Get a run", responses=responses(200, "The Run.", "Run"))
+async def get_run(request: Request, run_id: RunId) -> Response:
+    runs = services_of(request).runs
+    run = await runs.get(authenticate(request, "runs:read"), run_id)
+    return _json(await _view(runs, run))
+
+
+@router.delete("/runs/{run_id}", status_code=204, summary="Delete a finished run")
+async def delete_run(request: Request, run_id: RunId) -> Response:
+    await services_of(request).runs.delete(authenticate(request, "runs:write"), run_id)
+    return Response(status_code=204)
+
+
+@router.get(
+    "/runs/{run_id}/stream",
+    summary="Follow a run",
+    responses=event_stream_of("The events beyond the cursor, then live. 204 when the run ended before it."),
+)
+async def stream_run(
+    request: Request, run_id: RunId, after: After = None, tail: bool = False, stream: StreamParameter = None
+) -> Response:
+    principal = authenticate(request, "runs:read")
+    types = _selection(stream, "/query/stream")
+    cursor = number_cursor(after if after is not None else request.headers.get("last-event-id"))
+    runs = services_of(request).runs
+    run = await runs.get(principal, run_id)
+    reached = runs.reached(run)
+    runs.check_cursor(run, cursor)
+    if tail:
+        cursor = reached
+    if run.status in TERMINAL and cursor >= run.last_seq:
+        return Response(status_code=204)
+    return _stream(principal, runs, run, after=cursor, types=types)
+
+
+@router.get("/runs/{run_id}/events", summary="The events as pages", responses=responses(200, "A page of events.", None))
+async def list_events(request: Request, run_id: RunId, limit: Limit = 20, after: After = None) -> Response:
+    principal = authenticate(request, "runs:read")
+    found, more = await services_of(request).runs.events(principal, run_id, after=number_cursor(after), limit=limit)
+    rows = b",".join(
+        b'{"id":%d,"event":"%b","data":%b}' % (seq, name.encode(), data_of(raw)) for seq, name, raw in found
+    )
+    tail = b'],"has_more":%b,"next_cursor":%b}' % (
+        b"true" if more else b"false",
+        b'"%d"' % found[-1][0] if more else b"null",
+    )
+    return Response(b'{"data":[' + rows + tail, media_type=JSON)
+
+
+@router.get("/runs/{run_id}/steps", summary="Intermediate steps", responses=responses(200, "A page of steps.", None))
+async def list_steps(
+    request: Request,
+    run_id: RunId,
+    limit: Limit = 20,
+    after: After = None,
+    status: StepStatusFilter | None = None,
+    tool: Annotated[str | None, Query(max_length=64)] = None,
+) -> Response:
+    principal = authenticate(request, "runs:read")
+    steps = await services_of(request).runs.steps(
+        principal, run_id, after=number_cursor(after), limit=limit + 1, status=status, tool=tool
+    )
+    return page(steps, limit, lambda step: str(step.step), step_view)
+
+
+@router.get("/runs/{run_id}/steps/{step}", summary="One step with its chain")
+async def get_step(request: Request, run_id: RunId, step: Annotated[int, Path(ge=0, le=2**31 - 1)]) -> Response:
+    principal = authenticate(request, "runs:read")
+    return _json(step_detail(await services_of(request).runs.step(principal, run_id, step)))
+
+
+@router.get("/runs/{run_id}/messages", summary="The messages the next model call would see")
+async def list_messages(request: Request, run_id: RunId) -> Response:
+    principal = authenticate(request, "runs:read")
+    messages = await services_of(request).runs.messages(principal, run_id)
+    return _json({"data": [message.to_json() for message in messages]})
+
+
+@router.get(
+    "/runs/{run_id}/wait",
+    summary="Wait for a run's end",
+    responses=responses(200, "The Run, finished or interrupted (202: still running at the timeout).", "Run"),
+)
+async def wait_run(
+    request: Request, run_id: RunId, timeout_s: Annotated[float, Query(ge=0, le=3600, allow_inf_nan=False)] = 30.0
+) -> Response:
+    principal = authenticate(request, "runs:read")
+    runs = services_of(request).runs
+    run = await _while_connected(request, runs.wait(principal, run_id, timeout_s), None)
+    return _json(await _view(runs, run), 200 if run.status in SETTLED else 202)
+
+
+@router.post(
+    "/runs/{run_id}/cancel",
+    status_code=202,
+    summary="Cancel a run",
+    responses=responses(202, "Accepted (200: the run was at its end already).", "Run"),
+)
+async def cancel_run(request: Request, run_id: RunId, wait: bool = False) -> Response:
+    principal = authenticate(request, "runs:write")
+    await read_body(request)
+    runs = services_of(request).runs
+    run = await runs.cancel(principal, run_id)
+    if run.status in TERMINAL:
+        return _json(await _view(runs, run))
+    if wait:
+        return _json(await _view(runs, await _while_connected(request, runs.wait(principal, run_id, None), None)))
+    return _json(await _view(runs, run), 202)
+
+
+@router.post("/runs/{run_id}/resume", summary="Answer interrupts", include_in_schema=False)
+async def resume_run(request: Request, run_id: RunId) -> Response:
+    await services_of(request).runs.get(authenticate(request, "runs:write"), run_id)
+    raise NotSupported("`/resume` is not supported by this version: no run is ever interrupted.")

@@ -1,0 +1,86 @@
+"""Routes of tools (contract, section 4)."""
+
+from typing import Annotated, Literal, cast
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.body import read_json
+from app.api.context import authenticate, services_of
+from app.api.openapi import InvokeBody, body_of
+from app.api.pagination import After, Limit
+from app.api.routes.runs import check_key
+from app.core.errors import FieldError, InvalidRequest
+from app.core.idempotency import IdempotencyKey
+from app.core.json import encode
+from app.runs.validation import check
+from app.tools.spec import ToolSpec
+
+router = APIRouter(tags=["tools"])
+ToolName = Annotated[str, Path(max_length=64)]
+
+
+def _object(body: object) -> dict[str, object]:
+    if not isinstance(body, dict):
+        raise InvalidRequest("The body must be a JSON object.", errors=(FieldError("", "not an object"),))
+    return cast("dict[str, object]", body)
+
+
+@router.post("/tools", status_code=201, summary="Register a tool", openapi_extra=body_of(ToolSpec, idempotent=True))
+async def create_tool(request: Request) -> Response:
+    principal = authenticate(request, "tools:write")
+    body, raw = await read_json(request)
+    key = request.headers.get("idempotency-key")
+    idempotency = None if key is None else IdempotencyKey.of(principal.tenant, "POST /tools", check_key(key), raw)
+    tool, replayed = await services_of(request).tools.create(principal, _object(body), idempotency)
+    headers = {"Location": f"/tools/{tool['name']}"}
+    if replayed:
+        headers["Idempotency-Replayed"] = "true"
+    return Response(encode(tool), 201, headers, "application/json")
+
+
+@router.get("/tools", summary="List tools, registered and plugins")
+async def list_tools(
+    request: Request,
+    source: Annotated[Literal["registered", "plugin"] | None, Query()] = None,
+    limit: Limit = 20,
+    after: After = None,
+) -> Response:
+    principal = authenticate(request, "tools:read")
+    found, cursor = await services_of(request).tools.list(principal, source=source, after=after, limit=limit)
+    body = {"data": found, "has_more": cursor is not None, "next_cursor": cursor}
+    return Response(encode(body), media_type="application/json")
+
+
+@router.get("/tools/{name}", summary="Get a tool")
+async def get_tool(request: Request, name: ToolName) -> Response:
+    tool = await services_of(request).tools.get(authenticate(request, "tools:read"), name)
+    return Response(encode(tool), media_type="application/json")
+
+
+@router.put("/tools/{name}", summary="Create or replace a tool", openapi_extra=body_of(ToolSpec))
+async def put_tool(request: Request, name: ToolName) -> Response:
+    principal = authenticate(request, "tools:write")
+    body, _ = await read_json(request)
+    tool, new = await services_of(request).tools.put(principal, name, _object(body))
+    headers = {"Location": f"/tools/{name}"} if new else {}
+    return Response(encode(tool), 201 if new else 200, headers, "application/json")
+
+
+@router.delete("/tools/{name}", status_code=204, summary="Delete a tool")
+async def delete_tool(request: Request, name: ToolName) -> Response:
+    await services_of(request).tools.delete(authenticate(request, "tools:write"), name)
+    return Response(status_code=204)
+
+
+@router.post("/tools/{name}/invoke", summary="Call a tool once, outside a run", openapi_extra=body_of(InvokeBody))
+async def invoke_tool(request: Request, name: ToolName) -> Response:
+    principal = authenticate(request, "runs:write")
+    body, _ = await read_json(request)
+    arguments = check(InvokeBody, body).arguments
+    key = request.headers.get("idempotency-key")
+    envelope = await services_of(request).tools.invoke(
+        principal, name, arguments, idempotency_key=None if key is None else check_key(key)
+    )
+    return Response(encode(envelope), media_type="application/json")

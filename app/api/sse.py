@@ -1,0 +1,67 @@
+"""Event streams: journaled bytes out over sse-starlette, with keep-alive, resumable aborts and no queue per client."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from sse_starlette.sse import AppStatus, EventSourceResponse
+
+from app.core.errors import RunwireError
+
+PREAMBLE = b"retry: 2000\n: runwire\n\n"
+"""Sent first: how long a client waits before it reconnects (milliseconds), and a comment that opens every proxy."""
+
+KEEP_ALIVE = b": keep-alive\n\n"
+
+SEND_TIMEOUT_S = 30.0
+"""A client that takes nothing of a piece for so long is dropped; it can resume."""
+
+AppStatus.disable_automatic_graceful_drain()  # we end streams ourselves, as resumable aborts (never a clean end)
+
+
+class StreamAborted(Exception):
+    """Ends a response without finishing it, so that the client knows the stream is not over."""
+
+
+async def _pieces(
+    events: AsyncGenerator[bytes], *, at_once: bool, on_leave: Callable[[], Awaitable[None]] | None
+) -> AsyncGenerator[bytes]:
+    """Preamble, then the events' pieces. `at_once`: there is an event already, so both travel together."""
+    ended = False
+    lead = PREAMBLE
+    try:
+        if not at_once:
+            yield lead
+            lead = b""
+        async for piece in events:
+            yield lead + piece if piece else KEEP_ALIVE
+            lead = b""
+        ended = True
+    except RunwireError as error:
+        raise StreamAborted(error.message) from error
+    finally:
+        await events.aclose()
+        if not ended and on_leave is not None:
+            await on_leave()
+
+
+def event_stream(
+    events: AsyncGenerator[bytes],
+    *,
+    location: str,
+    at_once: bool,
+    replayed: bool = False,
+    on_leave: Callable[[], Awaitable[None]] | None = None,
+) -> EventSourceResponse:
+    headers = {
+        "Cache-Control": "no-store, no-transform",
+        "Location": location,
+        "Content-Location": location,
+    }
+    if replayed:
+        headers["Idempotency-Replayed"] = "true"
+    return EventSourceResponse(
+        _pieces(events, at_once=at_once, on_leave=on_leave),
+        headers=headers,
+        ping=0,
+        sep="\n",
+        send_timeout=SEND_TIMEOUT_S,
+    )

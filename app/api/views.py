@@ -1,0 +1,79 @@
+"""Views: rows as the JSON that callers see."""
+
+from collections.abc import Mapping, Sequence
+
+from app.runs.driver import rfc3339
+from app.runs.records import CallRecord, RunRecord
+
+
+def _time(ms: int | None) -> str | None:
+    return None if ms is None else rfc3339(ms)
+
+
+def run_view(run: RunRecord, steps: Sequence[CallRecord] | None = None) -> dict[str, object]:
+    """A Run (contract, section 2). `steps`: its finished steps, where its agent returns them."""
+    body: dict[str, object] = {
+        "id": run.id,
+        "thread_id": run.thread_id,
+        "agent": run.agent,
+        "status": run.status,
+        "stop_reason": run.stop_reason,
+        "input": run.input,
+        "output": run.output,
+        "error": run.error,
+        "interrupts": run.interrupts,
+        "iterations": run.iterations,
+        "attempt": run.attempt,
+        "usage": run.usage or EMPTY_USAGE,
+        "created_at": _time(run.created_at),
+        "started_at": _time(run.started_at),
+        "finished_at": _time(run.finished_at),
+        "metadata": run.metadata,
+    }
+    if steps is not None:
+        body["intermediate_steps"] = [step_view(step) for step in steps]
+    return body
+
+
+EMPTY_USAGE: Mapping[str, object] = {
+    "model_calls": 0, "tool_calls": 0, "input_tokens": 0, "output_tokens": 0, "total_tokens": 0, "cost_usd": None,
+}  # fmt: skip
+
+
+def step_view(call: CallRecord) -> dict[str, object]:
+    """A step (contract, section 5). Not finished yet: status `waiting` or `running`, no observation."""
+    return {
+        "step": call.step,
+        "iteration": call.iteration,
+        "tool_call_id": call.id,
+        "action": {"type": "AgentAction", "tool": call.tool, "tool_input": call.tool_input, "log": call.log},
+        "observation": call.observation,
+        "status": call.status or ("running" if call.state == "dispatched" else "waiting"),
+        "error": call.error,
+        "trust": "untrusted",
+        "started_at": _time(call.started_at),
+        "duration_ms": call.duration_ms,
+    }
+
+
+def step_detail(call: CallRecord) -> dict[str, object]:
+    """One step with its whole chain, from the model's intent to the recorded state."""
+    chain = [_dated(item) for item in call.chain]
+    if call.status is not None:
+        chain.append({"stage": "state_update", "verdict": "recorded", "at": None, "detail": None})
+    return {
+        **step_view(call),
+        "provider_call_id": call.provider_call_id,
+        "tool_version": call.tool_version,
+        "effect": call.effect,
+        "arguments_sha256": call.arguments_sha256,
+        "idempotency_key": call.idempotency_key,
+        "chain": chain,
+        "attempts": [_dated(item) for item in call.attempt_log],
+        "envelope": call.envelope,
+    }
+
+
+def _dated(item: Mapping[str, object]) -> dict[str, object]:
+    at = item.get("at")
+    return {**item, "at": rfc3339(at)} if isinstance(at, int) else dict(item)

@@ -1,0 +1,136 @@
+"""`runwire serve`: the server process, with its own listening socket and its own signal handling."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+
+import uvicorn
+from fastapi import FastAPI
+
+from app.core.errors import RunwireError
+from app.main import app_of
+from app.observability.logging import configure
+from app.settings import Settings, SettingsError
+from app.tools.plugins import PluginError
+from app.wiring import build
+
+STREAMS_CLOSE_S = 1.0
+"""After a signal: how long readiness is 503 and streams are told before the listener closes."""
+
+TCP_USER_TIMEOUT_MS = 30_000
+"""A peer that acknowledges nothing for so long is dropped by the kernel: half-open connections, readers that stalled."""
+
+EXIT_SETTINGS = 2
+EXIT_STORAGE = 3
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Bind and listen. Raises `SettingsError` that says what to do when the address is taken or not ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise SettingsError(
+            f"Cannot listen on {host}:{port}: {error.strerror}. Choose another with --port or RUNWIRE_PORT."
+        ) from error
+    sock.listen(2048)
+    sock.setblocking(False)
+    return sock
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its signal handlers: on a signal we drain first, and only then let it close the listener."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # pyright: ignore[reportImplicitOverride, reportUnknownParameterType]
+        yield
+
+
+async def serve(settings: Settings, *, on_ready: "asyncio.Future[str] | None" = None) -> int:
+    """Run until SIGTERM or SIGINT; the exit code."""
+    try:
+        parts = build(settings)
+        sock = listen(settings.host, settings.port)
+    except (SettingsError, PluginError, RunwireError) as error:
+        print(f"runwire: {error}", file=sys.stderr)
+        return EXIT_SETTINGS
+    try:
+        await parts.start()
+    except RunwireError as error:
+        print(f"runwire: {error}", file=sys.stderr)
+        sock.close()
+        return EXIT_STORAGE
+    app = app_of(parts)
+    app.router.lifespan_context = _no_lifespan
+    server = Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=max(1, int(settings.shutdown_grace_s)),
+            server_header=False,
+        )
+    )
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    stopping = asyncio.create_task(stop.wait())
+    if on_ready is not None:
+        on_ready.set_result(base_url(sock))
+    await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+    parts.drain()
+    await asyncio.wait((serving,), timeout=min(STREAMS_CLOSE_S, settings.shutdown_grace_s))
+    server.should_exit = True
+    stopped = asyncio.create_task(parts.stop())
+    await asyncio.wait((serving, stopped), timeout=settings.shutdown_grace_s)
+    server.force_exit = True
+    stopping.cancel()
+    await asyncio.gather(serving, stopped, return_exceptions=True)
+    return 0
+
+
+@contextlib.asynccontextmanager
+async def _no_lifespan(_: FastAPI):  # pyright: ignore[reportUnknownParameterType]
+    yield
+
+
+def base_url(sock: socket.socket) -> str:
+    """Where the server can be reached from this machine."""
+    address: tuple[str, int] = sock.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address[0]) or address[0]  # noqa: S104
+    return f"http://[{host}]:{address[1]}" if ":" in host else f"http://{host}:{address[1]}"
+
+
+def run_server(settings: Settings) -> int:
+    """`serve` on uvloop, with logs configured."""
+    import uvloop
+
+    configure(settings.log_level)
+
+    async def main() -> int:
+        ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(serve(settings, on_ready=ready))
+        await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
+        if ready.done():
+            await _greet(settings, ready.result())
+        return await serving
+
+    return uvloop.run(main())
+
+
+async def _greet(settings: Settings, url: str) -> None:
+    print(f"Runwire is at {url} (API documentation: {url}/docs)", flush=True)
+    if settings.demo:
+        from app.cli.greeting import show_demo
+
+        await show_demo(url)

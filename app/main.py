@@ -1,0 +1,51 @@
+"""The web application: `create_app(settings)` builds everything; importing this module does nothing."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from app import __version__
+from app.api import openapi, problems
+from app.api.boundary import BoundaryMiddleware
+from app.api.context import LoopbackHostMiddleware, RequestIdMiddleware
+from app.api.routes import agents, operations, runs, tools
+from app.settings import Settings
+from app.wiring import Parts, build
+
+DESCRIPTION = "Runs LLM agents for other programs: post a run, watch its events, register your own tools over REST."
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application and its parts (`app.state.parts`), started and stopped by its lifespan."""
+    return app_of(build(settings))
+
+
+def app_of(parts: Parts) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        await parts.start()
+        try:
+            yield
+        finally:
+            await parts.stop()
+
+    app = bare_app()
+    app.router.lifespan_context = lifespan
+    app.state.parts = parts
+    app.state.services = parts.services
+    keyless = parts.services.keys.empty
+    app.add_middleware(LoopbackHostMiddleware, enabled=keyless)
+    app.add_middleware(BoundaryMiddleware)
+    app.add_middleware(RequestIdMiddleware)
+    return app
+
+
+def bare_app() -> FastAPI:
+    """Routes and error handling only: enough to write the OpenAPI document."""
+    app = FastAPI(title="Runwire", version=__version__, description=DESCRIPTION, redoc_url=None)
+    for module in (runs, agents, tools, operations):
+        app.include_router(module.router)
+    problems.install(app)
+    openapi.install(app)
+    return app

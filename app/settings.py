@@ -1,0 +1,108 @@
+"""The settings, read once: environment (`RUNWIRE_…`, `RUNWIRE_…_FILE`), then `runwire.toml`, then defaults."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+LOOPBACK_HOSTS = frozenset(("127.0.0.1", "::1", "localhost"))
+
+
+class Settings(BaseSettings):
+    """Every setting of the contract's section 10 that this version has. Names are the fields in upper case, prefixed."""
+
+    model_config = SettingsConfigDict(env_prefix="RUNWIRE_", extra="ignore", populate_by_name=True)
+
+    env: Literal["development", "production"] = "development"
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535)
+    database_url: str = "sqlite:///./.runwire/runwire.db"
+    api_keys: SecretStr = SecretStr("")
+    public_url: str | None = None
+    secret_key: SecretStr | None = None
+    plugins: str = ""
+    egress_allow: str = ""
+    max_concurrent_runs: int = Field(1000, ge=1)
+    max_queued_runs: int = Field(10_000, ge=0)
+    shutdown_grace_s: float = Field(8.0, ge=0)
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    demo: bool = False
+    openai_api_key: SecretStr | None = Field(None, validation_alias="OPENAI_API_KEY")
+    openai_base_url: str | None = Field(None, validation_alias="OPENAI_BASE_URL")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings, env_settings)
+
+    @property
+    def plugin_names(self) -> list[str]:
+        return [name.strip() for name in self.plugins.split(",") if name.strip()]
+
+    @property
+    def egress_entries(self) -> list[str]:
+        entries = [entry.strip() for entry in self.egress_allow.split(",") if entry.strip()]
+        return [*entries, "127.0.0.0/8", "::1/128", "localhost"] if self.demo else entries
+
+
+class SettingsError(Exception):
+    """The settings cannot be used. The message names the setting and never holds its value."""
+
+
+def load(environ: Mapping[str, str] | None = None, **overrides: object) -> Settings:
+    """Raises `SettingsError`. `overrides` (from the command line) win over everything; `None` counts as not given."""
+    environ = os.environ if environ is None else environ
+    values = _from_toml(Path(environ.get("RUNWIRE_CONFIG", "runwire.toml")))
+    fields = Settings.model_fields
+    values = {name: value for name, value in values.items() if f"RUNWIRE_{name.upper()}" not in environ}
+    for name in fields:
+        path = environ.get(f"RUNWIRE_{name.upper()}_FILE")
+        if path is not None:
+            try:
+                values[name] = Path(path).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise SettingsError(f"RUNWIRE_{name.upper()}_FILE cannot be read: {error.strerror}.") from error
+    values |= {name: value for name, value in overrides.items() if value is not None}
+    try:
+        settings = Settings(**values)  # pyright: ignore[reportArgumentType]
+    except ValidationError as error:
+        items = error.errors(include_input=False, include_url=False)
+        said = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in items)
+        raise SettingsError(f"The settings cannot be used: {said}.") from None
+    _refuse_unsafe(settings)
+    return settings
+
+
+def _from_toml(path: Path) -> dict[str, object]:
+    if not path.is_file():
+        return {}
+    try:
+        return dict(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}.") from error
+
+
+def _refuse_unsafe(settings: Settings) -> None:
+    keyless = not settings.api_keys.get_secret_value().strip()
+    if keyless and settings.host not in LOOPBACK_HOSTS:
+        raise SettingsError(
+            f"Without RUNWIRE_API_KEYS the server listens on loopback only, not on {settings.host}."
+            " Set RUNWIRE_API_KEYS=key:tenant (a key has 16 or more characters)."
+        )
+    if settings.env == "production":
+        if keyless:
+            raise SettingsError("RUNWIRE_ENV=production needs RUNWIRE_API_KEYS.")
+        if settings.secret_key is None:
+            raise SettingsError("RUNWIRE_ENV=production needs RUNWIRE_SECRET_KEY (or RUNWIRE_SECRET_KEY_FILE).")
+        if settings.demo:
+            raise SettingsError("RUNWIRE_ENV=production refuses the demo mode: it opens loopback to tool calls.")

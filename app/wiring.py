@@ -1,0 +1,107 @@
+"""The composition root: settings become the parts of a server, once."""
+
+from dataclasses import dataclass
+
+from pydantic import SecretStr
+
+from app.api.context import Lifecycle, Services
+from app.auth.keys import KeyRing
+from app.core.ids import new_id
+from app.dispatch.local import LocalDispatcher
+from app.models.catalog import ModelCatalog, ModelOptions
+from app.runs.agents import AgentService
+from app.runs.hub import Hub
+from app.runs.loop_parts import LoopAssembler
+from app.runs.service import RunService
+from app.settings import Settings, SettingsError
+from app.storage.database import Database
+from app.storage.open import build_stores, open_database
+from app.tools.demo import DEMO_TOOLS
+from app.tools.egress import EgressGuard
+from app.tools.http_callback import HttpToolClient
+from app.tools.plugins import PluginSet
+from app.tools.service import ToolService
+
+DEMO_AGENT: dict[str, object] = {
+    "name": "demo",
+    "description": "Works offline, without a model: simple rules that use the demo tools.",
+    "model": "demo:demo",
+    "tools": ["calculator", "current_time", "text_length"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A built server. `start` and `stop` are in the order in which parts need each other."""
+
+    settings: Settings
+    services: Services
+    database: Database
+    hub: Hub
+    dispatcher: LocalDispatcher
+    models: ModelCatalog
+    http_tools: HttpToolClient
+    plugins: PluginSet
+
+    async def start(self) -> None:
+        """Raises `Unavailable` (`database_in_use`, `storage_unavailable`, `schema_unknown`)."""
+        await self.database.start()
+        if self.settings.demo:
+            await self._register_demo_agent()
+        await self.dispatcher.start()
+        self.services.lifecycle.started = True
+
+    async def _register_demo_agent(self) -> None:
+        from app.auth.keys import ANONYMOUS
+
+        await self.services.agents.put(ANONYMOUS, "demo", DEMO_AGENT)
+
+    def drain(self) -> None:
+        """Take no more work and end every stream resumably; `/readyz` answers 503 from now on."""
+        self.services.lifecycle.draining = True
+        self.hub.drain()
+
+    async def stop(self) -> None:
+        self.drain()
+        await self.dispatcher.stop()
+        await self.models.close()
+        await self.http_tools.aclose()
+        self.plugins.close()
+        await self.database.stop()
+
+
+def build(settings: Settings) -> Parts:
+    """Build all parts; nothing is opened yet. Raises `SettingsError`, `PluginError`, `InvalidRequest` (the database's address)."""
+    database = open_database(settings.database_url)
+    stores = build_stores(database, _reveal(settings.secret_key))
+    try:
+        keys = KeyRing.parse(settings.api_keys.get_secret_value())
+        egress = EgressGuard(settings.egress_entries)
+    except ValueError as error:
+        raise SettingsError(f"RUNWIRE_API_KEYS or RUNWIRE_EGRESS_ALLOW cannot be used: {error}.") from None
+    plugins = PluginSet.load(settings.plugin_names, also=DEMO_TOOLS if settings.demo else ())
+    http_tools = HttpToolClient(egress)
+    tools = ToolService(stores.tools, stores.secrets, plugins, egress, http_tools, new_id=new_id)
+    models = ModelCatalog(
+        ModelOptions(openai_api_key=_reveal(settings.openai_api_key), openai_base_url=settings.openai_base_url),
+        secrets=stores.secrets,
+        guarded_transport=egress.transport,
+        check_url=egress.check_url,
+    )
+    agents = AgentService(stores.agents, models, tools)
+    hub = Hub()
+    dispatcher = LocalDispatcher(
+        store=stores.runs,
+        hub=hub,
+        assembler=LoopAssembler(models, tools, new_id),
+        new_id=new_id,
+        max_running=settings.max_concurrent_runs,
+        max_queued=settings.max_queued_runs,
+    )
+    runs = RunService(stores.runs, hub, dispatcher, agents, new_id)
+    services = Services(runs, agents, tools, keys, Lifecycle(), database.ping)
+    return Parts(settings, services, database, hub, dispatcher, models, http_tools, plugins)
+
+
+def _reveal(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
