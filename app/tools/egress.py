@@ -110,18 +110,22 @@ class EgressGuard:
     def _decide(self, url: str) -> Target:
         try:
             target = self._open.check_url(url)
-            other = httpx.URL(url)
         except SSRFGuardError as error:
             reason = str(getattr(error, "reason", error)).split(";")[0]
             numeric = "digits and dots" in reason
             raise _Refused("egress_refused" if numeric else "invalid_url", reason[:300]) from error
+        host = _bare(target.host)
+        if not self.allows(host, target.port):
+            self._check_host(host, target)
+        try:
+            other = httpx.URL(url)
         except (httpx.InvalidURL, UnicodeError) as error:
             raise _Refused("invalid_url", "cannot be parsed") from error
-        host = _bare(target.host)
         if _bare(other.raw_host.decode("ascii", "replace").lower()) != host or "\\" in url:
             raise _Refused("invalid_url", "its host reads differently to different parsers")
-        if self.allows(host, target.port):
-            return target
+        return target
+
+    def _check_host(self, host: str, target: Target) -> None:
         if target.address is None and _NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]):
             raise _Refused("egress_refused", "the host is an address in disguise")
         address = ip_address("127.0.0.1") if _is_local(host) else target.address
@@ -130,7 +134,6 @@ class EgressGuard:
                 self._strict.check_address(address)
             except BlockedAddressError as error:
                 raise _Refused("egress_refused", "the address is private, special or otherwise refused") from error
-        return target
 
 
 class _Refused(Exception):

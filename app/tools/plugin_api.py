@@ -7,7 +7,7 @@ from typing import Generic, Literal, ParamSpec, TypeVar, overload
 from app.core.principal import Principal
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
 
 Effect = Literal["pure", "read", "write"]
 """`pure`: computes only. `read`: looks at the world. `write`: changes it."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import orjson
+import structlog
 
 from app.agent.ports import CutReason, PlannedCall, StepStatus, ToolDefinition, ToolOutcome
 from app.core.errors import FieldError, ToolWithdrawn
@@ -18,6 +19,8 @@ from app.tools import envelope
 from app.tools.attempt import Attempt, Send, Sending, Verdict, backoff_s, may_repeat, settle
 from app.tools.compiled import CompiledTool
 from app.tools.signing import idempotency_key
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class RecordDispatch(Protocol):
@@ -211,7 +214,7 @@ class BoundTools:
         at, begun, sent_before, outcome, http_status = _now_ms(), time.perf_counter(), live.sent, "cut", None
         live.sent = True
         try:
-            attempt = await send(number, timeout_s)
+            attempt = await self._guarded(send, number, timeout_s)
             outcome, http_status = ("success" if attempt.kind == "output" else attempt.code), attempt.http_status
         finally:
             live.attempts.append(
@@ -226,6 +229,16 @@ class BoundTools:
         if attempt.kind in ("failed", "not_executed"):
             live.sent = sent_before
         return attempt
+
+    async def _guarded(self, send: Send, number: int, timeout_s: float) -> Attempt:
+        """The boundary to executors: a fault of ours there must not end the run, and nobody knows what was sent."""
+        try:
+            return await send(number, timeout_s)
+        except Exception:
+            request_id = self._run.new_id()
+            _log.exception("tool_attempt_broke", run_id=self._run.run_id, request_id=request_id)
+            text = f"the server failed while it called the tool (request {request_id})"
+            return Attempt("uncertain", code="internal_error", message=text, request_id=request_id)
 
     def _sending(self, call: PlannedCall, tool: CompiledTool) -> Sending:
         arguments = _arguments(tool, call)
