@@ -90,9 +90,9 @@ def apply_apart(writer: Writer, group: Sequence[Write]) -> None:
 class WriteQueue:
     """Writes that wait for their group. `start` is called on the loop with each group; it answers with `finished`."""
 
-    def __init__(self, start: Callable[[list[Write]], None], is_driver_error: Callable[[BaseException], bool]) -> None:
+    def __init__(self, start: Callable[[list[Write]], None], is_outage: Callable[[BaseException], bool]) -> None:
         self._start = start
-        self._is_driver_error = is_driver_error
+        self._is_outage = is_outage
         self._waiting: list[Write] = []
         self._busy = False
         self._open = True
@@ -136,7 +136,7 @@ class WriteQueue:
         if isinstance(error, RunwireError) and error.code != "storage_unavailable":
             return error
         # A new exception for each caller: raising one object in several tasks would mix up their tracebacks.
-        return unavailable(error) if isinstance(error, RunwireError) or self._is_driver_error(error) else error
+        return unavailable(error) if isinstance(error, RunwireError) or self._is_outage(error) else error
 
     async def drain(self) -> None:
         """Take no more writes; wait for those taken."""

@@ -17,7 +17,7 @@ from psycopg.abc import QueryNoTemplate
 
 from app.core.errors import Unavailable
 from app.storage import migrate
-from app.storage.database import Tx, unavailable, with_constants
+from app.storage.database import Tx, switch_soon, unavailable, with_constants
 from app.storage.group import Write, WriteQueue, apply, apply_apart
 from app.storage.statement import DialectName, Params, Row, Statement
 
@@ -93,13 +93,14 @@ class PostgresDatabase:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="postgres-read")
         self._local = threading.local()
         self._reader_connections: set[Connection[Row]] = set()
-        self._queue = WriteQueue(self._start_group, lambda error: isinstance(error, psycopg.Error))
+        self._queue = WriteQueue(self._start_group, lambda error: isinstance(error, psycopg.OperationalError))
         try:
             await self._loop.run_in_executor(self._thread, self._open)
         except BaseException:
             self._thread.shutdown(wait=False)
             self._readers.shutdown(wait=False)
             raise
+        self._switching = switch_soon()
 
     def _open(self) -> None:
         try:
@@ -128,6 +129,7 @@ class PostgresDatabase:
     async def stop(self) -> None:
         await self._queue.drain()
         await asyncio.to_thread(self._close)
+        self._switching.close()
 
     def _close(self) -> None:
         self._thread.shutdown()
@@ -175,12 +177,13 @@ class PostgresDatabase:
         return await self._loop.run_in_executor(self._readers, self._read, fn)
 
     async def look(self, fn: Callable[[Tx], T]) -> T:
-        return await self.read(fn)
+        return await self._loop.run_in_executor(self._readers, self._read, fn, False)
 
-    def _read(self, fn: Callable[[Tx], T]) -> T:
+    def _read(self, fn: Callable[[Tx], T], one_view: bool = True) -> T:
         connection = self._reader()
         try:
-            with connection.transaction():
+            # One short statement is its own transaction: BEGIN and COMMIT would triple its round trips.
+            with connection.transaction() if one_view else contextlib.nullcontext():
                 return fn(PostgresTx(connection))
         except psycopg.Error as error:
             if connection.closed:

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from typing import TypeVar
 
 from app.core.errors import Unavailable
 from app.storage import migrate
-from app.storage.database import Tx, unavailable, with_constants
+from app.storage.database import Tx, switch_soon, unavailable, with_constants
 from app.storage.group import Write, WriteQueue, apply
 from app.storage.statement import DialectName, Params, Row, Statement
 
@@ -28,10 +27,6 @@ T = TypeVar("T")
 READERS = 4
 BUSY_S = 5.0
 """How long BEGIN waits for another process (a shell, a backup) to let go of the write lock."""
-
-SWITCH_INTERVAL_S = 50e-6
-"""How soon the committing thread gets the GIL back from a busy loop. The default, 5 ms, let it starve: a loop that enters
-the kernel more often than that restarts the wait each time (ADR 2)."""
 
 
 class SqliteTx:
@@ -97,9 +92,8 @@ class SqliteDatabase:
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._open)
-        self._queue = WriteQueue(self._start_group, lambda error: isinstance(error, sqlite3.Error))
-        self._old_interval = sys.getswitchinterval()
-        sys.setswitchinterval(min(self._old_interval, SWITCH_INTERVAL_S))
+        self._queue = WriteQueue(self._start_group, lambda error: isinstance(error, sqlite3.OperationalError))
+        self._switching = switch_soon()
 
     def _open(self) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -134,7 +128,7 @@ class SqliteDatabase:
     async def stop(self) -> None:
         await self._queue.drain()
         await asyncio.to_thread(self._close)
-        sys.setswitchinterval(self._old_interval)
+        self._switching.close()
 
     def _close(self) -> None:
         self._thread.shutdown()

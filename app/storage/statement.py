@@ -40,7 +40,7 @@ class Statement:
 def _compile(construct: CompilerElement, name: DialectName) -> tuple[str, Params]:
     compiled = construct.compile(dialect=dialect_of(name))
     assert isinstance(compiled, SQLCompiler)
-    constants = {key: value for key, value in compiled.params.items() if value is not None}
+    constants = {key: value for key, value in compiled.params.items() if not compiled.binds[key].required}
     return str(compiled), constants
 
 
