@@ -16,7 +16,7 @@ from app.storage.tables import SCHEMA
 
 HEAD = "0001"
 
-_VERSION_TABLE = "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"
+_VERSION_TABLE = "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
 
 
 def head() -> str:

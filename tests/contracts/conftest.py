@@ -1,8 +1,6 @@
 """Both databases, for every test that asks for `database` or `stores`."""
 
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,17 +9,6 @@ from app.storage.database import Database
 from app.storage.open import Stores, build_stores, open_database
 from tests.contracts.postgres import PostgresServer
 from tests.contracts.samples import Clock
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    # Not pytest's own folder: its names are too long for a socket, and the server's user may not enter it.
-    folder = Path(tempfile.mkdtemp(prefix="rw-pg-"))
-    server = PostgresServer(folder)
-    server.start()
-    yield server
-    server.stop()
-    shutil.rmtree(folder)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psycopg
+from psycopg import sql
 
 
 class PostgresServer:
@@ -38,7 +39,7 @@ class PostgresServer:
         self._count += 1
         name = f"test_{self._count}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return self.url(name)
 
     def url(self, database: str) -> str:

@@ -1,6 +1,6 @@
 """Runs, appends and calls to try a store with."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from app.core.messages import Message
 from app.runs.ports import NewRun, RunStore
 from app.runs.records import (
     Append,
+    AppendResult,
     Batch,
     CallRecord,
     CallResult,
@@ -61,7 +62,7 @@ def new_run(
     return NewRun(replace(run, **changes), tuple(messages), new_id(), thread_id is None, first)
 
 
-def events(first_seq: int, *items: tuple[Any, dict[str, object]]) -> Batch:
+def events(first_seq: int, *items: tuple[Any, Mapping[str, object]]) -> Batch:
     parts: list[bytes] = []
     index: list[tuple[str, int]] = []
     offset = 0
@@ -85,16 +86,16 @@ class Driver:
     def __post_init__(self) -> None:
         self.batch, self.seq = self.run.batches, self.run.last_seq
 
-    def next(self, *items: tuple[Any, dict[str, object]], **parts: Any) -> Append:
+    def next(self, *items: tuple[Any, Mapping[str, object]], **parts: Any) -> Append:
         self.batch += 1
         batch = events(self.seq + 1, *items)
         self.seq = batch.last_seq
         return Append(self.run.id, self.run.thread_id, self.run.epoch, self.batch, batch, **parts)
 
-    async def append(self, *items: tuple[Any, dict[str, object]], **parts: Any):
+    async def append(self, *items: tuple[Any, Mapping[str, object]], **parts: Any) -> AppendResult:
         return await self.store.append(self.next(*items, **parts))
 
-    async def end(self, status: RunStatus = "success", **parts: Any):
+    async def end(self, status: RunStatus = "success", **parts: Any) -> AppendResult:
         return await self.append(("end", {"status": status}), transition=ending(status), **parts)
 
 

@@ -81,7 +81,7 @@ async def test_a_short_thread_stores_no_snapshot(stores: Stores, database: Datab
 
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40)
-_MESSAGES = st.lists(st.builds(lambda text: Message("user", text), _TEXT), max_size=4)
+_MESSAGES = st.lists(_TEXT.map(lambda text: Message("user", text)), max_size=4)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
