@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from app.agent.context import model_messages
 from app.core.errors import NotFound
@@ -177,10 +178,18 @@ class RunService:
         return call
 
     async def intermediate_steps(self, run: RunRecord) -> list[CallRecord] | None:
-        """The run's finished steps, where its agent asks for them in the Run."""
+        """The run's finished steps, where its agent asks for them in the Run.
+
+        A step that a stop of the run cut (`meta.cut` in its envelope) did not finish; `/steps` has it.
+        """
         if not settings_of(run).return_intermediate_steps:
             return None
-        return [call for call in await self._store.calls(run.id) if call.status is not None]
+        return [
+            call
+            for call in await self._store.calls(run.id)
+            if call.status is not None
+            and "cut" not in cast("dict[str, object]", (call.envelope or {}).get("meta") or {})
+        ]
 
     async def messages(self, principal: Principal, run_id: str) -> Sequence[Message]:
         """What the next model call of this run would see."""

@@ -1,0 +1,234 @@
+"""AgentExecutor's observed behaviour, case by case, on our loop; where we decide differently the reason stands here."""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from app.agent.records import Answered, Failed, Finished, StepDone
+from app.agent.settings import AgentSettings
+from tests.agent.support import Ended, Ledger, ScriptedPlanner, make_tools, run_loop
+
+pytestmark = pytest.mark.anyio
+
+CASES: dict[str, dict[str, Any]] = {
+    case["id"]: case
+    for line in (Path(__file__).parent / "cases" / "executor.jsonl").read_text(encoding="utf-8").splitlines()
+    for case in [json.loads(line)]
+}
+
+ELSEWHERE = {
+    "A-011": "the synchronous path; Runwire is async only",
+    "A-067": "the synchronous path; Runwire is async only",
+    "A-091": "the synchronous path; Runwire is async only",
+    "A-098": "AgentExecutorIterator's chunks; Runwire's stream is its events",
+    "A-099": "batch; over HTTP these are independent runs",
+    "A-027": "a plugin as `handle_parsing_errors`: refused as not supported",
+    "A-092": "a plugin as `handle_parsing_errors`: refused as not supported",
+    "A-093": "a plugin as `handle_parsing_errors`: refused as not supported",
+    "A-054": "a plugin as `trim_intermediate_steps`: refused as not supported",
+    "A-082": "an allow-list of tools apart from the given ones: not a setting of this version",
+    "A-083": "over HTTP: tests/agent/test_inputs.py",
+    "A-084": "over HTTP: tests/agent/test_inputs.py",
+    "A-102": "over HTTP: tests/agent/test_inputs.py",
+    "A-103": "over HTTP: tests/agent/test_inputs.py",
+    "A-050": "trimming is what the planner sends the model: tests/agent/test_context.py",
+    "A-051": "trimming is what the planner sends the model: tests/agent/test_context.py",
+    "A-052": "trimming is what the planner sends the model: tests/agent/test_context.py",
+    "A-053": "trimming is what the planner sends the model: tests/agent/test_context.py",
+    "A-095": "asserted below in its own test",
+    "A-096": "asserted below in its own test",
+    "A-097": "asserted below in its own test",
+    "A-073": "asserted below in its own test",
+    "A-081": "asserted below in its own test",
+    "A-090": "asserted below in its own test",
+}
+
+DIFFERENT: dict[str, dict[str, Any]] = {
+    "A-045": {"output": "fixed", "why": "an error of a return_direct tool is not the answer", "planner_calls": 2},
+    "A-059": {
+        "output": "Agent stopped due to max iterations.",
+        "why": "an empty plan counts and is told, it is no crash",
+    },
+    "A-060": {"failed": "tool_error", "why": "the run ends with a stable code after every sibling has its result"},
+    "A-066": {"output": None, "why": "an exception is an observation; siblings are never lost"},
+    "A-088": {"output": "ok", "why": "arguments that do not fit are an observation for the model"},
+    "A-089": {"output": "ok", "why": "arguments are checked against the schema, not taken by position"},
+    "A-086": {"failed": "missing_output_keys", "why": "the same refusal under a stable code"},
+    "A-024": {"failed": "output_parsing_error", "why": "the same refusal under a stable code"},
+    "A-064": {"output": "ok", "why": "same"},
+    "A-101": {"output": "Agent stopped due to iteration limit or time limit.", "why": "same"},
+}
+
+
+def settings_of(case: dict[str, Any]) -> AgentSettings:
+    given = case["given"]
+    settings = dict(given.get("settings") or {})
+    for tool in given.get("tools", []):
+        if "handle_tool_error" in tool:
+            settings["handle_tool_errors"] = tool["handle_tool_error"]
+    return AgentSettings.from_json(settings)
+
+
+async def play(case: dict[str, Any]) -> tuple[Ended, ScriptedPlanner, Ledger]:
+    given = case["given"]
+    settings = settings_of(case)
+    ledger = Ledger()
+    turns = list(given["planner"])
+    if case["id"] == "A-066":
+        turns.append({"finish": {"return_values": {"output": "went on"}, "log": ""}})
+    planner = ScriptedPlanner(
+        turns,
+        multi=given["agent"] == "multi",
+        repeat_last=bool(given.get("planner_repeats_last")),
+        delay_s=given.get("plan_delay_ms", 0) / 1000,
+    )
+    return await run_loop(planner, make_tools(given.get("tools", []), ledger, settings), settings), planner, ledger
+
+
+def without_link(value: object) -> object:
+    """The peer adds a link to its own documentation to parsing errors."""
+    text = json.dumps(value, ensure_ascii=False)
+    marker = (
+        "\\nFor troubleshooting, visit: https://docs.langchain.com/oss/python/langchain/errors/OUTPUT_PARSING_FAILURE "
+    )
+    return json.loads(text.replace(marker, ""))
+
+
+AS_THE_PEER = [
+    name
+    for name, case in CASES.items()
+    if name not in ELSEWHERE
+    and name not in DIFFERENT
+    and isinstance(case["expect"].get("result"), dict)
+    and case["given"].get("mode") in ("invoke", "ainvoke")
+]
+
+
+@pytest.mark.parametrize("name", AS_THE_PEER)
+async def test_the_loop_does_what_agent_executor_does(name: str) -> None:
+    case = CASES[name]
+    ended, planner, ledger = await play(case)
+    expected = cast("dict[str, Any]", without_link(case["expect"]["result"]))
+    assert isinstance(ended.end, Finished), ended.end
+    values = ended.end.finish.return_values
+    assert {**values} == {
+        key: value
+        for key, value in expected.items()
+        if key not in ("input", "intermediate_steps", *case["given"].get("input", {}))
+    }
+    if "intermediate_steps" in expected:
+        assert ended.intermediate_steps() == expected["intermediate_steps"]
+    if "planner_calls" in case["expect"]:
+        assert planner.calls == case["expect"]["planner_calls"]
+    if "tool_events" in case["expect"]:
+        assert ledger.events == case["expect"]["tool_events"]
+    if "steps_seen_by_planner_each_round" in case["expect"]:
+        assert planner.seen == case["expect"]["steps_seen_by_planner_each_round"]
+
+
+@pytest.mark.parametrize("name", list(DIFFERENT))
+async def test_the_loop_decides_differently_where_it_says_so(name: str) -> None:
+    ended, planner, _ = await play(CASES[name])
+    wanted = DIFFERENT[name]
+    if "failed" in wanted:
+        assert isinstance(ended.end, Failed)
+        assert ended.end.code == wanted["failed"]
+    else:
+        assert isinstance(ended.end, Finished)
+        if wanted["output"] is not None:
+            assert ended.end.finish.return_values["output"] == wanted["output"]
+    if "planner_calls" in wanted:
+        assert planner.calls == wanted["planner_calls"]
+
+
+def test_every_case_is_placed() -> None:
+    streamed = {"A-075", "A-076"}
+    assert set(CASES) == {*ELSEWHERE, *DIFFERENT, *AS_THE_PEER, *streamed}
+
+
+@pytest.mark.parametrize("name", ["A-075", "A-076"])
+async def test_the_stream_ends_with_the_peers_answer(name: str) -> None:
+    ended, _, _ = await play(CASES[name])
+    last = CASES[name]["expect"]["result"]["chunks"][-1]
+    assert isinstance(ended.end, Finished)
+    assert ended.end.finish.return_values["output"] == last["output"]
+    assert ended.intermediate_steps() == last["intermediate_steps"]
+
+
+@pytest.mark.parametrize("name", ["A-073"])
+async def test_a_handled_parse_error_is_announced_and_becomes_a_step_A_073_A_097(name: str) -> None:
+    ended, _, _ = await play(CASES[name])
+    answered = next(record for record in ended.records if isinstance(record, Answered))
+    assert [call.action.tool for call in answered.calls] == ["_Exception"]
+    assert [step.outcome.observation for step in ended.steps] == ["OBS-FOR-LLM"]
+
+
+async def test_all_actions_of_a_round_are_told_before_any_step_A_081() -> None:
+    case = CASES["A-081"]
+    ended, _, ledger = await play(case)
+    told = [
+        *(
+            ["agent_action", call.action.tool]
+            for record in ended.records
+            if isinstance(record, Answered)
+            for call in record.calls
+        ),
+        *(
+            ["tool_end", cast("str", record.outcome.observation)]
+            for record in ended.records
+            if isinstance(record, StepDone)
+        ),
+        ["agent_finish"],
+    ]
+    assert told == [event for event in case["expect"]["events"] if event[0] != "tool_start"]
+    assert [event[:2] for event in ledger.events[:2]] == [["start", "a"], ["start", "b"]]
+
+
+async def test_a_tools_own_timeout_is_not_the_runs_limit_A_090() -> None:
+    settings = AgentSettings(max_execution_time=30)
+    planner = ScriptedPlanner(
+        [
+            {"action": {"tool": "db", "tool_input": "x", "log": ""}},
+            {"finish": {"return_values": {"output": "ok"}, "log": ""}},
+        ],
+        multi=False,
+    )
+    tools = make_tools([{"name": "db", "raises": ["TimeoutError", "db timed out"]}], Ledger(), settings)
+    ended = await run_loop(planner, tools, settings)
+    assert isinstance(ended.end, Finished)
+    assert ended.end.stop_reason == "finish"
+    assert ended.steps[0].outcome.status == "error"
+    assert "db timed out" not in str(ended.steps[0].outcome)
+
+
+@pytest.mark.parametrize(("handling", "end"), [(True, Finished), (False, Failed)])
+async def test_a_tool_error_is_a_step_and_ends_the_run_only_when_unhandled_A_095(handling: bool, end: type) -> None:
+    settings = AgentSettings(handle_tool_errors=handling)
+    planner = ScriptedPlanner(
+        [
+            {"action": {"tool": "bad", "tool_input": "x", "log": ""}},
+            {"finish": {"return_values": {"output": "ok"}, "log": ""}},
+        ],
+        multi=False,
+    )
+    ended = await run_loop(
+        planner, make_tools([{"name": "bad", "tool_exception": "boom"}], Ledger(), settings), settings
+    )
+    assert isinstance(ended.end, end)
+    assert [(step.outcome.status, step.outcome.observation) for step in ended.steps] == [("error", "boom")]
+
+
+async def test_an_unknown_tool_is_told_under_its_own_name_A_096() -> None:
+    settings = AgentSettings()
+    planner = ScriptedPlanner(
+        [
+            {"action": {"tool": "nope", "tool_input": "x", "log": ""}},
+            {"finish": {"return_values": {"output": "ok"}, "log": ""}},
+        ],
+        multi=False,
+    )
+    ended = await run_loop(planner, make_tools([{"name": "search"}], Ledger(), settings), settings)
+    assert ended.steps[0].call.action.tool == "nope"
+    assert ended.steps[0].outcome.observation == "nope is not a valid tool, try one of [search]."
