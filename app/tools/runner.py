@@ -5,14 +5,14 @@ import hashlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import orjson
 import structlog
 
 from app.agent.ports import CutReason, PlannedCall, StepStatus, ToolDefinition, ToolOutcome
-from app.core.errors import FieldError, ToolWithdrawn
+from app.core.errors import ToolWithdrawn
 from app.core.ids import new_id
 from app.core.principal import Principal
 from app.tools import envelope
@@ -32,7 +32,7 @@ class RecordDispatch(Protocol):
     def __call__(self, tool_call_id: str, attempt: int, tool: str, registered: bool, /) -> Awaitable[None]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRunContext:
     """What the calls of one run share."""
 
@@ -117,7 +117,10 @@ class BoundTools:
         tool = self._tools.get(call.action.tool)
         if tool is None:
             return CallFacts(None, None, None, None)
-        data = orjson.dumps(_arguments(tool, call), option=orjson.OPT_SORT_KEYS)
+        try:
+            data = orjson.dumps(_arguments(tool, call), option=orjson.OPT_SORT_KEYS)
+        except (TypeError, ValueError):  # such a call is refused before it is sent
+            data = b""
         return CallFacts(tool.version, tool.effect, self._key(tool, call), hashlib.sha256(data).hexdigest())
 
     async def run(self, call: PlannedCall, *, sent_before: int = 0) -> ToolOutcome:
@@ -155,7 +158,7 @@ class BoundTools:
         else:
             end = _End("cancelled", f"{name} was cancelled before it was sent; it did nothing.", "cancelled")
         live.note("execution", end.status, reason)
-        return self._outcome(call, tool, end, live)
+        return self._outcome(call, tool, replace(end, meta={**end.meta, "cut": reason}), live)
 
     def _refusal(self, call: PlannedCall, tool: CompiledTool | None, live: _Live, sent_before: int) -> _End | None:
         """Everything that ends a call before it is sent; `None` lets it go on."""
@@ -174,8 +177,8 @@ class BoundTools:
             live.note("execution", "unknown", "sent before a restart")
             return _unknown(name, "the server stopped before its result came")
         arguments = _arguments(tool, call)
-        if not tool.schema.is_valid(arguments):
-            text = _describe(tool.schema.faults(arguments))
+        text = _faults(tool, arguments)
+        if text is not None:
             live.note("validation", "failed", text)
             return _End(
                 "error", f"{name} was not called, its arguments do not fit its schema: {text}", "invalid_arguments"
@@ -189,7 +192,11 @@ class BoundTools:
         return None
 
     async def _execute(self, call: PlannedCall, tool: CompiledTool, live: _Live, sent_before: int) -> _End:
-        send = tool.executor.prepare(self._sending(call, tool))
+        try:
+            send = tool.executor.prepare(self._sending(call, tool))
+        except (TypeError, ValueError):  # a whole number beyond 64 bits, a lone surrogate
+            text = f"{tool.name} was not called, its arguments hold a value that cannot be sent as JSON."
+            return _End("error", text, "invalid_arguments")
         last = max(tool.max_attempts, sent_before + 1)
         number = sent_before
         while True:
@@ -234,7 +241,7 @@ class BoundTools:
         """The boundary to executors: a fault of ours there must not end the run, and nobody knows what was sent."""
         try:
             return await send(number, timeout_s)
-        except Exception:
+        except Exception:  # noqa: BLE001  # the named boundary to executors
             request_id = self._run.new_id()
             _log.exception("tool_attempt_broke", run_id=self._run.run_id, request_id=request_id)
             text = f"the server failed while it called the tool (request {request_id})"
@@ -336,7 +343,14 @@ def _arguments(tool: CompiledTool, call: PlannedCall) -> dict[str, object]:
     return given
 
 
-def _describe(faults: Sequence[FieldError]) -> str:
+def _faults(tool: CompiledTool, arguments: dict[str, object]) -> str | None:
+    """What is wrong with the arguments, in words; `None` if they fit."""
+    try:
+        if tool.schema.is_valid(arguments):
+            return None
+        faults = tool.schema.faults(arguments)
+    except ValueError:  # a lone surrogate, or nested beyond any schema
+        return "they hold text or nesting that JSON cannot carry"
     return "; ".join(f"at {fault.pointer or 'the top'}: {fault.detail}" for fault in faults)
 
 

@@ -201,7 +201,10 @@ class ToolService:
         if self._plugins.get(name) is None:
             newest = await self._newest(principal.tenant, name)
             pin = {"source": "registered", "name": name, "version": newest.version}
-        bound = await self.bind([pin], ToolRunContext(principal, None, None, _unrecorded, new_id=self._new_id))
+        run = ToolRunContext(
+            principal=principal, run_id=None, thread_id=None, record_dispatch=_unrecorded, new_id=self._new_id
+        )
+        bound = await self.bind([pin], run)
         call_id = self._new_id() if idempotency_key is None else _derived_id(principal.tenant, name, idempotency_key)
         action = AgentAction(name, cast("dict[str, object]", arguments))
         outcome = await bound.run(PlannedCall(1, 1, call_id, action))

@@ -120,7 +120,12 @@ class Bench:
 
     def context(self, principal: Principal = ME, *, handle_tool_errors: bool | str = True) -> ToolRunContext:
         return ToolRunContext(
-            principal, "run-1", "thread-1", self.journal.record, {"locale": "de"}, handle_tool_errors=handle_tool_errors
+            principal=principal,
+            run_id="run-1",
+            thread_id="thread-1",
+            record_dispatch=self.journal.record,
+            context={"locale": "de"},
+            handle_tool_errors=handle_tool_errors,
         )
 
     async def bound(self, *tools: str | dict[str, object], context: ToolRunContext | None = None) -> BoundTools:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import socket
 from collections.abc import Generator
 from pathlib import Path
 from typing import cast
@@ -316,3 +317,42 @@ async def test_invoke_calls_once_outside_a_run(server: ToolServer) -> None:
     assert len(mine) == 2
     assert len({effect["idempotency_key"] for effect in mine}) == 1
     await bench.http.aclose()
+
+
+@pytest.mark.parametrize("value", [2**64, "\ud800", ["fine"]])
+async def test_arguments_that_json_cannot_carry_are_refused_and_not_sent(server: ToolServer, value: object) -> None:
+    bench = Bench.make()
+    bound = await bench.bound(spec("it", server.url("/echo"), parameters={"type": "object", "properties": {"v": {}}}))
+    asked = call("it", {"v": value})
+    bound.facts(asked)
+    outcome = await bound.run(asked)
+    sendable = isinstance(value, list)
+    assert (outcome.status, len(bench.journal.dispatches)) == ("success" if sendable else "error", int(sendable))
+    await bench.http.aclose()
+
+
+async def test_a_fault_of_ours_while_sending_leaves_the_outcome_open_and_the_run_alive() -> None:
+    def breaks(_request: httpx.Request) -> httpx.Response:
+        raise RuntimeError("secret")
+
+    bench = Bench.make()
+    guard = EgressGuard()
+    http = HttpToolClient(guard, transport=httpx.MockTransport(breaks))
+    bench.service = ToolService(MemoryRegistry(), MemorySecrets(), bench.service._plugins, guard, http)
+    outcome = await (await bench.bound(spec("it"))).run(call("it", {}))
+    assert (outcome.status, "secret" in str(outcome)) == ("unknown", False)
+
+
+async def test_a_name_that_turns_private_after_registration_is_refused_at_the_call(server: ToolServer) -> None:
+    bench = Bench.make(allow=())
+
+    def rebound(host: str, port: int, *_: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    guard = EgressGuard(resolver=rebound)
+    bench.service = ToolService(bench.registry, bench.secrets, bench.service._plugins, guard, HttpToolClient(guard))
+    before = server.stats()["connections"]
+    outcome = await (await bench.bound(spec("it", f"http://rebound.example:{server.port}/ok"))).run(call("it", {}))
+    assert outcome.error is not None
+    assert (outcome.status, outcome.error["code"], outcome.error["state"]) == ("error", "egress_refused", "failed")
+    assert server.stats()["connections"] == before + 1
