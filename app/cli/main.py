@@ -33,6 +33,36 @@ def serve(
 
 
 @app.command()
+def run(
+    input: Annotated[str, typer.Argument(help="What the agent is asked.", show_default=False)],
+    agent: Annotated[str | None, typer.Option(help="A registered agent (default: demo).")] = None,
+    model: Annotated[str | None, typer.Option(help="An agent of its own, with this model: provider:model.")] = None,
+    tool: Annotated[
+        list[str] | None, typer.Option(help="With --model: a tool it may use. Repeat for more.", show_default=False)
+    ] = None,
+    instructions: Annotated[str | None, typer.Option(help="With --model: its system prompt.")] = None,
+    url: Annotated[
+        str, typer.Option(envvar="RUNWIRE_URL", help="The server. Its key is read from RUNWIRE_API_KEY.")
+    ] = "http://127.0.0.1:8080",
+    json: Annotated[
+        bool, typer.Option("--json", help='Print each event as one line of JSON: {"id","event","data"}.')
+    ] = False,
+) -> None:
+    """Post a run to a running server and follow it.
+
+    Exit codes: 0 success, 1 the run ended in error, 2 usage, 3 the server cannot be reached or refused the run,
+    4 cancelled, 130 Ctrl-C (the run goes on), 141 the reader of the output left (the run goes on).
+    """
+    import os
+
+    from app.cli.run import RunOptions
+    from app.cli.run import run as follow
+
+    options = RunOptions(input, agent, model, tool or [], instructions, url, os.environ.get("RUNWIRE_API_KEY"), json)
+    raise typer.Exit(follow(options))
+
+
+@app.command()
 def migrate() -> None:
     """Bring the database's schema up to date (RUNWIRE_DATABASE_URL)."""
     from app.core.errors import RunwireError
