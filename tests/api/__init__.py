@@ -1,0 +1,1 @@
+"""The HTTP surface of a running server: what it refuses, and how."""

@@ -1,0 +1,1 @@
+"""The whole server as a process, over HTTP."""

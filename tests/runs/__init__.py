@@ -1,0 +1,1 @@
+"""Runs inside one process, where a test must see or steer what HTTP cannot show."""
