@@ -36,7 +36,7 @@ def close_round(state: LoopState, planner: Planner, tools: ToolRunner, reason: C
     records: list[Record] = []
     for item in state.open_calls:
         if item.outcome is None:
-            item.outcome = tools.cut(item.call, reason)
+            item.outcome = tools.cut(item.call, "lost" if item.sent else reason)
         if not item.told:
             item.told = True
             records.append(StepDone(item.call, item.outcome))

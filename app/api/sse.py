@@ -36,6 +36,7 @@ async def _pieces(
             lead = b""
         ended = True
     except RunwireError as error:
+        ended = True  # by us, not by the client
         raise StreamAborted(error.message) from error
     finally:
         await events.aclose()

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
 from typing import Literal
 
 import structlog
@@ -45,6 +47,8 @@ class LocalDispatcher:
         self._claiming: set[asyncio.Task[None]] = set()
         self._cancelled: set[str] = set()
         self._retries: dict[str, int] = {}
+        self._entering = 0
+        """Runs being accepted that have a place among the running ones."""
         self._stopping = False
 
     @property
@@ -59,14 +63,21 @@ class LocalDispatcher:
     def queued(self) -> int:
         return len(self._queue)
 
-    def admit(self) -> Literal["now", "queue"]:
+    @contextmanager
+    def admit(self) -> Generator[Literal["now", "queue"]]:
         if self._stopping:
             raise Unavailable("The server is shutting down; send the request again.", code="shutting_down")
-        if self.running < self._max_running and not self._queue:
-            return "now"
+        if self.running + self._entering < self._max_running and not self._queue:
+            self._entering += 1
+            try:
+                yield "now"
+            finally:
+                self._entering -= 1
+                self._pump()
+            return
         if len(self._queue) >= self._max_queued:
             raise TooManyRuns("Too many runs are waiting; try again later.", retry_after_s=2)
-        return "queue"
+        yield "queue"
 
     async def start(self) -> None:
         """Take up every run that is not at its end."""
@@ -74,9 +85,12 @@ class LocalDispatcher:
             self.submit(run_id)
 
     def start_now(self, run: RunRecord, history: list[Message] | None) -> None:
+        self._start(run, lambda driver: driver.begin(history))
+
+    def _start(self, run: RunRecord, drive: Callable[[Driver], Coroutine[object, object, None]]) -> None:
         self._hub.open(run.id, run.last_seq)
         driver = Driver(run, store=self._store, hub=self._hub, assembler=self._assembler, new_id=self._new_id)
-        task = asyncio.create_task(self._drive(run.id, driver, history))
+        task = asyncio.create_task(self._drive(run.id, drive(driver)))
         self._drivers[run.id] = driver, task
         if run.id in self._cancelled:
             driver.cancel()
@@ -106,7 +120,7 @@ class LocalDispatcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _pump(self) -> None:
-        while self._queue and self.running < self._max_running and not self._stopping:
+        while self._queue and self.running + self._entering < self._max_running and not self._stopping:
             self._claim_soon(self._queue.popleft())
 
     def _claim_soon(self, run_id: str) -> None:
@@ -123,12 +137,12 @@ class LocalDispatcher:
         if run is None or self._stopping:
             self._hub.close(run_id, broken=self._stopping)
             return
-        self.start_now(run, None)
+        self._start(run, lambda driver: driver.take_up())
 
-    async def _drive(self, run_id: str, driver: Driver, history: list[Message] | None) -> None:
+    async def _drive(self, run_id: str, driving: Coroutine[object, object, None]) -> None:
         broken = True
         try:
-            await driver.drive(history)
+            await driving
             broken = False
             self._retries.pop(run_id, None)
         except Fenced:
@@ -140,6 +154,7 @@ class LocalDispatcher:
             if not self._stopping:
                 raise
         finally:
+            driving.close()  # stopped before its first step
             self._drivers.pop(run_id, None)
             self._cancelled.discard(run_id)
             self._hub.close(run_id, broken=broken)

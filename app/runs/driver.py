@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from contextlib import aclosing
 
 import structlog
@@ -13,10 +14,11 @@ from app.agent.state import LoopState
 from app.core.errors import Fenced, ModelError, RunCancelled, RunwireError
 from app.core.ids import IdFactory
 from app.core.messages import Message
+from app.core.usage import Usage
 from app.runs.fold import fold
 from app.runs.hub import Hub
 from app.runs.journal import RunJournal
-from app.runs.loop_parts import LoopAssembler, LoopParts
+from app.runs.loop_parts import LOST_PLANNER, LOST_TOOLS, LoopAssembler, LoopParts
 from app.runs.ports import RunStore
 from app.runs.records import CallRecord, CallResult, Dispatch, Progress, RunRecord, Transition
 
@@ -34,7 +36,7 @@ class Driver:
         self._assembler = assembler
         self._new_id = new_id
         self._journal = RunJournal(store, hub, run)
-        self._state = LoopState([], 0)
+        self._state: LoopState | None = None
         self._parts: LoopParts | None = None
         self._started = time.monotonic()
         self._task: asyncio.Task[None] | None = None
@@ -48,22 +50,26 @@ class Driver:
             return
         self._cancelled = True
         if self._task is not None and not self._ended:
-            self._task.cancel()
+            self._task.cancel()  # before that, `_loop` looks at the flag once the state is known
 
-    async def drive(self, history: list[Message] | None) -> None:
-        """Run to the end. `history`: the conversation, of a run just accepted; `None` reads it back (a takeover).
+    async def begin(self, history: list[Message] | None) -> None:
+        """Run to the end from the start; the `run` event is journaled. `history`: the conversation, `None` reads it."""
+        await self._drive(self._begin(history))
+
+    async def take_up(self) -> None:
+        """Run to the end from where the journal stands: a run that was queued, or one that lost its driver."""
+        await self._drive(self._take_up())
+
+    async def _drive(self, preparing: Coroutine[object, object, LoopState]) -> None:
+        """Run to the end from the state that `preparing` gives.
 
         Raises `Fenced` and `Unavailable` (the journal cannot be written: someone must claim the run again), and
         `CancelledError` when stopped otherwise than by `cancel` (shutdown): the run then stays as it is journaled.
         """
         self._started = time.monotonic()
-        if self._cancelled:
-            await self._end_cancelled()
-            return
-        self._task = asyncio.current_task()
         try:
             try:
-                await self._loop(history)
+                await self._loop(preparing)
             except RunCancelled:
                 await self._end_cancelled()
             except asyncio.CancelledError:
@@ -83,17 +89,26 @@ class Driver:
                 "internal_error", "The server failed; the request id finds it in the log.", request_id
             )
 
-    async def _loop(self, history: list[Message] | None) -> None:
-        run, journal = self._run, self._journal
+    async def _begin(self, history: list[Message] | None) -> LoopState:
+        run = self._run
         if history is None:
-            journal.emit("run", run_event(run))
-            messages = await self._store.messages(run.thread_id, run.checkpoint_id)
-            self._state = fold(run, messages, await self._store.calls(run.id))
-        else:
-            self._state = LoopState(history, run.before)
-        self._parts = parts = await self._assembler.assemble(run, self._record_dispatch)
-        if history is None:
-            await journal.commit()
+            history = await self._store.messages(run.thread_id, run.checkpoint_id)
+        return LoopState(history, run.before)
+
+    async def _take_up(self) -> LoopState:
+        run = self._run
+        self._journal.emit("run", run_event(run))
+        await self._journal.commit()
+        messages = await self._store.messages(run.thread_id, run.checkpoint_id)
+        return fold(run, messages, await self._store.calls(run.id))
+
+    async def _loop(self, preparing: Coroutine[object, object, LoopState]) -> None:
+        journal = self._journal
+        self._state = await preparing
+        self._parts = parts = await self._assembler.assemble(self._run, self._record_dispatch)
+        if self._cancelled:
+            raise RunCancelled("The run was cancelled.")
+        self._task = asyncio.current_task()
         async with aclosing(
             execute(self._state, parts.settings, parts.planner, parts.tools, new_id=self._new_id)
         ) as records:
@@ -126,7 +141,7 @@ class Driver:
                 self._write_failure(record.code, record.message, retryable=False, request_id=self._new_id())
             case Output():
                 self._journal.emit("output", output_event(record))
-        self._journal.set_progress(self._progress())
+        self._set_progress()
 
     def _write_answer(self, answer: Answered) -> None:
         assert self._parts is not None
@@ -208,7 +223,7 @@ class Driver:
     def _write_end(self, transition: Transition) -> None:
         journal = self._journal
         self._ended = True
-        journal.set_progress(self._progress())
+        self._set_progress()
         journal.set_transition(transition)
         journal.emit(
             "end",
@@ -216,15 +231,19 @@ class Driver:
                 "run_id": self._run.id,
                 "status": transition.status,
                 "stop_reason": transition.stop_reason,
-                "usage": self._state.usage.to_json(),
+                "usage": self._run.usage or Usage().to_json() if self._state is None else self._state.usage.to_json(),
                 "last_seq": journal.last_seq + 1,
             },
         )
 
     def _close_round(self) -> None:
-        if self._parts is not None:
-            for record in close_round(self._state, self._parts.planner, self._parts.tools, "cancelled"):
-                self._write(record)
+        """Give every open call its one result, also where the run's tools could not be built again."""
+        if self._state is None:
+            return
+        parts = self._parts
+        planner, tools = (LOST_PLANNER, LOST_TOOLS) if parts is None else (parts.planner, parts.tools)
+        for record in close_round(self._state, planner, tools, "cancelled"):
+            self._write(record)
 
     async def _end_cancelled(self) -> None:
         if not self._ended:
@@ -240,10 +259,11 @@ class Driver:
             self._write_failure(code, message, retryable=retryable, request_id=request_id)
         await self._journal.commit()
 
-    def _progress(self) -> Progress:
+    def _set_progress(self) -> None:
         state = self._state
-        active = self._run.active_ms + int((time.monotonic() - self._started) * 1000)
-        return Progress(state.iteration, state.step, state.usage.to_json(), active)
+        if state is not None:  # else the row is as true as it was
+            active = self._run.active_ms + int((time.monotonic() - self._started) * 1000)
+            self._journal.set_progress(Progress(state.iteration, state.step, state.usage.to_json(), active))
 
 
 def now_ms() -> int:

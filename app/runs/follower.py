@@ -27,8 +27,8 @@ class FollowOptions:
     """The last sequence number the reader has."""
     types: Collection[str] | None = None
     """Event types wanted besides those always sent; `None` = all."""
-    quiet_s: float = 10.0
-    """After so many seconds with nothing to say an empty piece is yielded, for the caller's keep-alive."""
+    quiet_s: float = 8.0
+    """After so many seconds with nothing to say an empty piece is yielded, for the caller's keep-alive (due within 10 s)."""
 
 
 async def follow(store: RunStore, hub: Hub, tenant: str, run_id: str, options: FollowOptions) -> AsyncGenerator[bytes]:

@@ -1,12 +1,24 @@
 """Assembling a run's loop from its pinned spec: settings, planner, model and tools."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
 from app.agent.planners import ToolCallingPlanner
-from app.agent.ports import ChatModel, Planner
+from app.agent.ports import (
+    ChatModel,
+    CutReason,
+    Delta,
+    ModelAnswer,
+    ModelRequest,
+    PlannedCall,
+    Planner,
+    ToolDefinition,
+    ToolOutcome,
+    ToolRunner,
+)
 from app.agent.settings import AgentSettings
+from app.core.errors import ModelError
 from app.core.ids import IdFactory
 from app.core.principal import Principal
 from app.runs.records import RunRecord
@@ -66,3 +78,31 @@ def settings_of(run: RunRecord) -> AgentSettings:
 
 def principal_of(run: RunRecord) -> Principal:
     return Principal(run.tenant, run.subject, None if run.scopes is None else frozenset(run.scopes))
+
+
+class _LostTools:
+    """Stands in for tools that cannot be built any more: it only says so, honestly."""
+
+    @property
+    def definitions(self) -> Sequence[ToolDefinition]:
+        return ()
+
+    async def run(self, call: PlannedCall, *, sent_before: int = 0) -> ToolOutcome:
+        return self.cut(call, "lost")
+
+    def cut(self, call: PlannedCall, reason: CutReason) -> ToolOutcome:
+        name = call.action.tool
+        if reason != "lost":
+            return ToolOutcome("cancelled", f"{name} was cancelled before it was sent; it did nothing.")
+        return ToolOutcome(
+            "unknown", f"What became of {name} is unknown. It may have taken effect or not: do not assume either."
+        )
+
+
+async def _no_model(_: ModelRequest) -> AsyncGenerator[Delta | ModelAnswer]:
+    raise ModelError("The run's model cannot be built any more.", code="model_unavailable")
+    yield  # makes it a generator
+
+
+LOST_TOOLS: ToolRunner = _LostTools()
+LOST_PLANNER: Planner = ToolCallingPlanner(AgentSettings(), _no_model, ())

@@ -1,6 +1,7 @@
 """What runs need from storage. One adapter, `app.storage`, on SQLite and Postgres; one contract suite for both."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -121,12 +122,18 @@ class RunStore(Protocol):
 class Dispatcher(Protocol):
     """The engine that drives runs: in this process, or jobs that any replica takes."""
 
-    def admit(self) -> Literal["now", "queue"]:
-        """Where a run accepted now would go. Raises `TooManyRuns` when both are full, `Unavailable` when shutting down."""
+    def admit(self) -> AbstractContextManager[Literal["now", "queue"]]:
+        """Where a run accepted within it goes; its place is kept until then.
+
+        Raises `TooManyRuns` when both are full, `Unavailable` when shutting down.
+        """
         ...
 
     def start_now(self, run: RunRecord, history: list[Message] | None) -> None:
-        """Drive a run that was accepted as claimed by `owner`."""
+        """Drive a run that was accepted as claimed by `owner`, its first event journaled.
+
+        `history`: its conversation so far; `None`: the driver reads it.
+        """
         ...
 
     def submit(self, run_id: str) -> None:

@@ -58,7 +58,20 @@ class RunService:
                 return Accepted(await self.get(principal, earlier), request, replayed=True)
         messages = input_messages(request.input)
         name, spec = await self._agents.resolve(principal, request.agent, request.config)
-        now_here = self._dispatcher.admit() == "now"
+        with self._dispatcher.admit() as place:
+            return await self._accept(principal, request, idempotency, messages, name, spec, here=place == "now")
+
+    async def _accept(
+        self,
+        principal: Principal,
+        request: RunCreate,
+        idempotency: IdempotencyKey | None,
+        messages: tuple[Message, ...],
+        name: str | None,
+        spec: dict[str, object],
+        *,
+        here: bool,
+    ) -> Accepted:
         now = now_ms()
         run = RunRecord(
             id=self._new_id(),
@@ -75,7 +88,7 @@ class RunService:
             created_at=now,
         )
         first = None
-        if now_here:
+        if here:
             run.status, run.epoch, run.attempt, run.owner, run.started_at = "running", 1, 1, self._dispatcher.owner, now
             encoded = wire(1, "run", run_event(run))
             first = Batch(1, 1, encoded, (("run", 0),))
@@ -87,10 +100,7 @@ class RunService:
         self._hub.open(created.id, 0)
         if first is not None:
             self._hub.publish(created.id, first)
-            history = list(messages) if new.new_thread else None
-            if history is None:
-                history = await self._store.messages(created.thread_id, created.checkpoint_id)
-            self._dispatcher.start_now(created, history)
+            self._dispatcher.start_now(created, list(messages) if new.new_thread else None)
         else:
             self._dispatcher.submit(created.id)
         return Accepted(created, request, replayed=False)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from app.api.body import read_body, read_json
@@ -180,7 +180,7 @@ async def _while_connected(
         if not wait.done() and on_leave is not None:
             await on_leave()
         if not wait.done():
-            raise asyncio.CancelledError
+            raise ClientDisconnect
         return wait.result()
     finally:
         wait.cancel()
