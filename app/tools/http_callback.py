@@ -24,6 +24,12 @@ CONNECT_S = 10.0
 """Longest wait for a connection, within the attempt's own timeout: what was not connected was certainly not sent."""
 
 _SERVER_FAULTS = (500, 502, 503, 504)
+_FIXED_HEADERS = {
+    "user-agent": "Runwire",
+    "accept": "application/json, */*",
+    "accept-encoding": "identity",
+    "content-type": "application/json",
+}
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -32,7 +38,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 class HttpTarget:
     """Where and how a tool is called. Secrets are here in the clear, in memory only."""
 
-    url: str
+    url: httpx.URL
     method: str
     headers: Mapping[str, str]
     token: str | None
@@ -42,45 +48,43 @@ class HttpTarget:
 
 
 class HttpToolClient:
-    """One shared HTTP client for all tools: keep-alive, no proxy from the environment, no redirects."""
+    """One shared transport for all tools: keep-alive, no proxy from the environment, no redirects.
+
+    The transport is used without `httpx.AsyncClient` around it, which would keep the cookies of one tenant's tool for
+    another's, and costs as much CPU again as the request.
+    """
 
     def __init__(self, guard: EgressGuard, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         """`transport` replaces the guarded one (for tests only: it is not guarded)."""
         self._guard = guard
         self._transport = transport
-        self._client: httpx.AsyncClient | None = None
 
     @property
-    def client(self) -> httpx.AsyncClient:
-        """Made at first use: the TLS context costs a start-up 20 ms."""
-        if self._client is None:
-            self._client = httpx.AsyncClient(
-                transport=self._transport or self._guard.transport(),
-                trust_env=False,
-                follow_redirects=False,
-                headers={"user-agent": "Runwire", "accept": "application/json, */*", "accept-encoding": "identity"},
-            )
-        return self._client
+    def transport(self) -> httpx.AsyncBaseTransport:
+        """Made at first use: its TLS context costs a start-up 20 ms."""
+        if self._transport is None:
+            self._transport = self._guard.transport()
+        return self._transport
 
     async def aclose(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-            self._client = None
+        if self._transport is not None:
+            await self._transport.aclose()
+            self._transport = None
 
     async def send(self, target: HttpTarget, sending: Sending, body: bytes, number: int, timeout_s: float) -> Attempt:
         """Send the call once. The timeout covers everything from the connection to the answer's last byte."""
         connect = min(CONNECT_S, timeout_s * 0.9)
-        request = self.client.build_request(
+        request = httpx.Request(
             target.method,
             target.url,
             content=body,
             headers=_headers(target, sending, body, number),
-            timeout=httpx.Timeout(None, connect=connect, pool=connect),
+            extensions={"timeout": {"connect": connect, "pool": connect, "read": None, "write": None}},
         )
         timer = asyncio.timeout(timeout_s)
         try:
             async with timer:
-                response = await self.client.send(request, stream=True)
+                response = await self.transport.handle_async_request(request)
                 try:
                     data, more = await _read(response, target.max_result_bytes)
                 finally:
@@ -185,9 +189,8 @@ def _success(tool: str, status: int, data: bytes, more: bool, limit: int) -> Att
 
 
 def _headers(target: HttpTarget, sending: Sending, body: bytes, number: int) -> dict[str, str]:
-    headers = dict(target.headers)
+    headers = {**_FIXED_HEADERS, **target.headers}
     now = int(time.time())
-    headers["content-type"] = "application/json"
     headers["webhook-id"] = sending.tool_call_id
     headers["webhook-timestamp"] = str(now)
     if target.keys:

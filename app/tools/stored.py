@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import cast
 
+import httpx
+
 from app.agent.ports import ToolDefinition
 from app.tools.compiled import CompiledTool, shown_parameters, text_key_of
 from app.tools.http_callback import HttpExecutor, HttpTarget, HttpToolClient
@@ -22,9 +24,9 @@ def compile_stored(
     name = cast("str", spec["name"])
     limit = cast("int", spec["max_result_bytes"])
     target = HttpTarget(
-        url=cast("str", http["url"]),
+        url=httpx.URL(cast("str", http["url"])),
         method=cast("str", http["method"]),
-        headers=secrets.headers,
+        headers={name.lower(): value for name, value in secrets.headers.items()},
         token=secrets.token,
         keys=() if secrets.signing is None else (key_of(secrets.signing),),
         max_result_bytes=limit,

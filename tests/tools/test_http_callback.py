@@ -237,7 +237,6 @@ async def test_the_request_is_the_one_of_the_contract() -> None:
         "host": "tools.example.com",
         "accept": "application/json, */*",
         "accept-encoding": "identity",
-        "connection": "keep-alive",
         "user-agent": "Runwire",
         "content-type": "application/json",
         "content-length": str(len(request.content)),
@@ -269,6 +268,16 @@ async def test_retries_and_restarts_send_the_same_bytes_under_the_same_key() -> 
     assert len({(request.headers["idempotency-key"], request.headers["webhook-id"]) for request in sent}) == 1
     assert [request.headers["runwire-attempt"] for request in sent] == ["1", "2", "3"]
     assert len({request.headers["traceparent"] for request in sent}) == 3
+
+
+async def test_cookies_of_one_answer_are_not_sent_with_the_next_call() -> None:
+    router = respx.MockRouter()
+    cookie = {"set-cookie": "session=of-another-tenant"}
+    route = router.post("https://tools.example.com/add").respond(json={"output": 5}, headers=cookie)
+    bound, asked = await mocked(router)
+    await bound.run(asked)
+    await bound.run(asked)
+    assert (len(route.calls), "cookie" in route.calls.last.request.headers) == (2, False)
 
 
 async def test_an_inline_tool_without_a_secret_is_called_unsigned() -> None:
