@@ -1,0 +1,20 @@
+"""The benchmarks' tools, in-process plugins: one that returns at once, one that takes 50 ms."""
+
+import asyncio
+
+from runwire import tool
+
+PAUSE_S = 0.05
+
+
+@tool(effect="pure")
+async def lookup(key: str) -> str:
+    """Look a value up."""
+    return f"{key} is 42"
+
+
+@tool(effect="pure")
+async def pause(number: int) -> int:
+    """Answer after 50 ms."""
+    await asyncio.sleep(PAUSE_S)
+    return number
