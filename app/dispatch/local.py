@@ -49,6 +49,8 @@ class LocalDispatcher:
         self._retries: dict[str, int] = {}
         self._entering = 0
         """Runs being accepted that have a place among the running ones."""
+        self._queueing = 0
+        """Runs being accepted that have a place in the queue."""
         self._stopping = False
 
     @property
@@ -75,9 +77,13 @@ class LocalDispatcher:
                 self._entering -= 1
                 self._pump()
             return
-        if len(self._queue) >= self._max_queued:
+        if len(self._queue) + self._queueing >= self._max_queued:
             raise TooManyRuns("Too many runs are waiting; try again later.", retry_after_s=2)
-        yield "queue"
+        self._queueing += 1
+        try:
+            yield "queue"
+        finally:
+            self._queueing -= 1
 
     async def start(self) -> None:
         """Take up every run that is not at its end."""
