@@ -20,6 +20,7 @@ import httpx_sse
 
 from app.models.failures import ProviderError, of_error_object, of_status
 from app.models.openai_wire import decode_chunk
+from app.models.pool import PooledTransport
 from app.tools.egress import EgressRefused
 
 _T = TypeVar("_T")
@@ -154,15 +155,12 @@ class ModelClient:
 
     def _open(self) -> httpx.AsyncClient:
         if self._client is None:
-            # No limit of connections: how many runs are under way at once is the server's own limit (admission).
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=30.0)
-            transport = (
-                self._transport()
-                if self._transport is not None
-                else httpx.AsyncHTTPTransport(verify=httpx.create_ssl_context(), limits=limits)
-            )
             # trust_env off: a proxy from the environment would see every prompt and key.
-            self._client = httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False)
+            self._client = httpx.AsyncClient(
+                transport=PooledTransport(self._transport or _plain_transport()),
+                trust_env=False,
+                follow_redirects=False,
+            )
         return self._client
 
     def _request(self, call: ModelCall) -> httpx.Request:
@@ -187,6 +185,13 @@ class ModelClient:
             )
         if isinstance(response.stream, httpx.AsyncByteStream):
             response.stream = _CappedStream(response.stream, self._max_answer_bytes)
+
+
+def _plain_transport() -> Callable[[], httpx.AsyncBaseTransport]:
+    """HTTP(S) as it is. No limit of connections: how many runs are under way at once is the server's own limit."""
+    context = httpx.create_ssl_context()
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=30.0)
+    return lambda: httpx.AsyncHTTPTransport(verify=context, limits=limits)
 
 
 class _CappedStream(httpx.AsyncByteStream):
