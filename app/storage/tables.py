@@ -33,11 +33,12 @@ checkpoints = Table(
     Column("run_id", Text),
     Column("depth", BigInteger, nullable=False),  # the root is 1
     Column("messages", BigInteger, nullable=False),  # messages up to and with this checkpoint
-    Column("delta", Text, nullable=False),
-    Column("snapshot", Text),  # the folded state, on some checkpoints
-    Column("snapshot_bytes", BigInteger, nullable=False),  # size of the nearest snapshot at or above
-    Column("delta_bytes", BigInteger, nullable=False),  # bytes of deltas after that snapshot
+    Column("snapshot_depth", BigInteger, nullable=False),  # depth of the nearest snapshot at or above, 0 without one
+    Column("snapshot_bytes", BigInteger, nullable=False),  # its size
+    Column("delta_bytes", BigInteger, nullable=False),  # bytes of deltas after it
     Column("created_at", BigInteger, nullable=False),
+    Column("delta", Text, nullable=False),
+    Column("snapshot", Text),  # the folded state, on some checkpoints; last, for SQLite reads a long row from its front
     Index("ix_checkpoints_thread", "thread_id", "depth"),
 )
 

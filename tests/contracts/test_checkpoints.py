@@ -59,12 +59,12 @@ async def test_snapshots_stay_linear_and_a_long_thread_folds_whole(stores: Store
     run = driver.run
     parent = run.checkpoint_id
     assert parent is not None
-    for number in range(1000):
-        checkpoint = a_checkpoint(run, parent, Message("user", f"{number} " + "ä" * 500))
+    for number in range(500):
+        checkpoint = a_checkpoint(run, parent, Message("user", f"{number} " + "ä" * 1000))
         await driver.append(checkpoint=checkpoint)
         parent = checkpoint.id
     messages = await stores.runs.messages(run.thread_id, parent)
-    assert [str(message.content).split(" ")[0] for message in messages[1:]] == [str(n) for n in range(1000)]
+    assert [str(message.content).split(" ")[0] for message in messages[1:]] == [str(n) for n in range(500)]
     row = await database.read(lambda tx: tx.one(_SIZES, {"thread": run.thread_id}))
     assert row is not None
     count, snapshots, deltas = row
@@ -78,6 +78,23 @@ async def test_a_short_thread_stores_no_snapshot(stores: Stores, database: Datab
     row = await database.read(lambda tx: tx.one(_SIZES, {"thread": driver.run.thread_id}))
     assert row is not None
     assert row[0] == 0
+
+
+async def test_branches_of_one_thread_do_not_mix(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = await started(stores.runs)
+    run = driver.run
+    for threshold in (1 << 16, 200):
+        monkeypatch.setattr(checkpoints, "MIN_SNAPSHOT_BYTES", threshold)
+        left, right = run.checkpoint_id, run.checkpoint_id
+        for number in range(12):
+            one = a_checkpoint(run, left, Message("user", f"left {number}"))
+            two = a_checkpoint(run, right, Message("user", f"right {number}"))
+            await driver.append(checkpoint=one)
+            await driver.append(checkpoint=two)
+            left, right = one.id, two.id
+        for side, last in (("left", left), ("right", right)):
+            texts = [message.content for message in await stores.runs.messages(run.thread_id, last)]
+            assert texts == ["hello", *(f"{side} {number}" for number in range(12))]
 
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40)

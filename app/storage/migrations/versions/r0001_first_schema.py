@@ -37,11 +37,12 @@ def upgrade() -> None:
         sa.Column("run_id", sa.Text(), nullable=True),
         sa.Column("depth", sa.BigInteger(), nullable=False),
         sa.Column("messages", sa.BigInteger(), nullable=False),
-        sa.Column("delta", sa.Text(), nullable=False),
-        sa.Column("snapshot", sa.Text(), nullable=True),
+        sa.Column("snapshot_depth", sa.BigInteger(), nullable=False),
         sa.Column("snapshot_bytes", sa.BigInteger(), nullable=False),
         sa.Column("delta_bytes", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("delta", sa.Text(), nullable=False),
+        sa.Column("snapshot", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_index("ix_checkpoints_thread", "checkpoints", ["thread_id", "depth"], unique=False)
