@@ -11,13 +11,13 @@ from typing import Protocol
 import orjson
 import structlog
 
-from app.agent.ports import CutReason, PlannedCall, StepStatus, ToolDefinition, ToolOutcome
+from app.agent.ports import CutReason, PlannedCall, ToolDefinition, ToolOutcome
 from app.core.errors import ToolWithdrawn
 from app.core.ids import new_id
 from app.core.principal import Principal
-from app.tools import envelope
-from app.tools.attempt import Attempt, Send, Sending, Verdict, backoff_s, may_repeat, settle
+from app.tools.attempt import Attempt, Send, Sending, backoff_s, may_repeat
 from app.tools.compiled import CompiledTool
+from app.tools.ending import End, Live, now_ms, outcome_of, settled, unknown, withdrawn
 from app.tools.signing import idempotency_key
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -56,35 +56,6 @@ class CallFacts:
     arguments_sha256: str | None
 
 
-@dataclass(slots=True)
-class _Live:
-    """A call under way. It stays after a cancellation, so that `cut` can tell what was sent."""
-
-    started_at: int
-    started: float
-    sent: bool
-    chain: list[Mapping[str, object]]
-    attempts: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
-
-    def note(self, stage: str, verdict: str, detail: str | None = None) -> None:
-        self.chain.append({"stage": stage, "verdict": verdict, "at": _now_ms(), "detail": detail})
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """How a call ended, before it is put into an outcome."""
-
-    status: StepStatus
-    observation: object
-    code: str = ""
-    retryable: bool = False
-    state: envelope.State = "failed"
-    meta: Mapping[str, object] = field(default_factory=dict[str, object])
-    request_id: str | None = None
-    by_tool: bool = False
-    """The tool's own error: `handle_tool_errors` applies."""
-
-
 class BoundTools:
     """The `ToolRunner` of one run (see `app.agent.ports`)."""
 
@@ -106,7 +77,7 @@ class BoundTools:
         self._sleep = sleep
         self._jitter = jitter
         self._definitions = [tool.definition for tool in tools.values()]
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, Live] = {}
 
     @property
     def definitions(self) -> Sequence[ToolDefinition]:
@@ -126,8 +97,8 @@ class BoundTools:
     async def run(self, call: PlannedCall, *, sent_before: int = 0) -> ToolOutcome:
         """See `ToolRunner.run`. Raises only cancellation, `RunCancelled` and `Fenced`."""
         call_id = call.tool_call_id
-        live = self._live[call_id] = _Live(
-            _now_ms(),
+        live = self._live[call_id] = Live(
+            now_ms(),
             time.perf_counter(),
             sent_before > 0,
             [{"stage": "intent", "verdict": "ok", "at": call_time_ms(call_id), "detail": None}],
@@ -147,56 +118,56 @@ class BoundTools:
         live = self._live.pop(call.tool_call_id, None)
         sent = reason == "lost" or (live is not None and live.sent)
         if live is None:
-            live = _Live(_now_ms(), time.perf_counter(), sent, [])
+            live = Live(now_ms(), time.perf_counter(), sent, [])
         name = call.action.tool
         if sent and (tool is None or not tool.idempotent):
-            end = _unknown(name, "it was stopped before its result came")
+            end = unknown(name, "it was stopped before its result came")
         elif sent and reason == "time_limit":
-            end = _End("timeout", f"{name} was stopped: the run's time is over.", "time_limit")
+            end = End("timeout", f"{name} was stopped: the run's time is over.", "time_limit")
         elif sent:
-            end = _End("cancelled", f"{name} was cancelled before its result came.", "cancelled")
+            end = End("cancelled", f"{name} was cancelled before its result came.", "cancelled")
         else:
-            end = _End("cancelled", f"{name} was cancelled before it was sent; it did nothing.", "cancelled")
+            end = End("cancelled", f"{name} was cancelled before it was sent; it did nothing.", "cancelled")
         live.note("execution", end.status, reason)
         return self._outcome(call, tool, replace(end, meta={**end.meta, "cut": reason}), live)
 
-    def _refusal(self, call: PlannedCall, tool: CompiledTool | None, live: _Live, sent_before: int) -> _End | None:
+    def _refusal(self, call: PlannedCall, tool: CompiledTool | None, live: Live, sent_before: int) -> End | None:
         """Everything that ends a call before it is sent; `None` lets it go on."""
         name = call.action.tool
         if call.refusal is not None:
             live.note("validation", "failed", call.refusal)
-            return _End("error", call.refusal, "call_refused")
+            return End("error", call.refusal, "call_refused")
         if tool is None:
             if name in self._withdrawn:
                 live.note("authorization", "denied", "withdrawn")
-                return _withdrawn(name)
+                return withdrawn(name)
             text = f"{name} is not a valid tool, try one of [{', '.join(self._tools)}]."
             live.note("validation", "failed", "unknown tool")
-            return _End("error", text, "unknown_tool")
+            return End("error", text, "unknown_tool")
         if sent_before and not tool.idempotent:
             live.note("execution", "unknown", "sent before a restart")
-            return _unknown(name, "the server stopped before its result came")
+            return unknown(name, "the server stopped before its result came")
         arguments = _arguments(tool, call)
         text = _faults(tool, arguments)
         if text is not None:
             live.note("validation", "failed", text)
-            return _End(
+            return End(
                 "error", f"{name} was not called, its arguments do not fit its schema: {text}", "invalid_arguments"
             )
         live.note("validation", "ok")
         missing = [scope for scope in tool.scopes if not self._run.principal.may(scope)]
         if missing:
             live.note("authorization", "denied", f"missing scope {', '.join(missing)}")
-            return _End("denied", f"{name} was not called: the caller is not allowed to use it.", "missing_scope")
+            return End("denied", f"{name} was not called: the caller is not allowed to use it.", "missing_scope")
         live.note("authorization", "ok")
         return None
 
-    async def _execute(self, call: PlannedCall, tool: CompiledTool, live: _Live, sent_before: int) -> _End:
+    async def _execute(self, call: PlannedCall, tool: CompiledTool, live: Live, sent_before: int) -> End:
         try:
             send = tool.executor.prepare(self._sending(call, tool))
         except (TypeError, ValueError):  # a whole number beyond 64 bits, a lone surrogate
             text = f"{tool.name} was not called, its arguments hold a value that cannot be sent as JSON."
-            return _End("error", text, "invalid_arguments")
+            return End("error", text, "invalid_arguments")
         last = max(tool.max_attempts, sent_before + 1)
         number = sent_before
         while True:
@@ -204,21 +175,21 @@ class BoundTools:
             try:
                 await self._run.record_dispatch(call.tool_call_id, number, tool.name, tool.source == "registered")
             except ToolWithdrawn:
-                return _withdrawn(tool.name)
+                return withdrawn(tool.name)
             left = tool.deadline_s - (time.perf_counter() - live.started)
             attempt = await self._attempt(send, number, min(tool.timeout_s, max(left, 0.001)), live)
             if attempt.kind == "output":
-                return _End("success", attempt.output, meta=attempt.meta)
+                return End("success", attempt.output, meta=attempt.meta)
             if number >= last or not may_repeat(attempt, tool.idempotent):
-                return _settled(tool, attempt)
+                return settled(tool, attempt)
             pause = backoff_s(number - sent_before, self._jitter())
             pause = pause if attempt.retry_after_s is None else max(attempt.retry_after_s, 0.0)
             if pause >= tool.deadline_s - (time.perf_counter() - live.started):
-                return _settled(tool, attempt)
+                return settled(tool, attempt)
             await self._sleep(pause)
 
-    async def _attempt(self, send: Send, number: int, timeout_s: float, live: _Live) -> Attempt:
-        at, begun, sent_before, outcome, http_status = _now_ms(), time.perf_counter(), live.sent, "cut", None
+    async def _attempt(self, send: Send, number: int, timeout_s: float, live: Live) -> Attempt:
+        at, begun, sent_before, outcome, http_status = now_ms(), time.perf_counter(), live.sent, "cut", None
         live.sent = True
         try:
             attempt = await self._guarded(send, number, timeout_s)
@@ -270,56 +241,14 @@ class BoundTools:
     def _key(self, tool: CompiledTool, call: PlannedCall) -> str:
         return idempotency_key(self._run.principal.tenant, self._run.thread_id or "", call.tool_call_id, tool.name)
 
-    def _outcome(self, call: PlannedCall, tool: CompiledTool | None, end: _End, live: _Live) -> ToolOutcome:
-        duration = round((time.perf_counter() - live.started) * 1000, 3)
-        meta: dict[str, object] = {
-            "tool": call.action.tool,
-            "tool_call_id": call.tool_call_id,
-            "status": end.status,
-            "attempts": len(live.attempts),
-            "duration_ms": duration,
-            **end.meta,
-        }
-        started_at = live.started_at if live.attempts else None
-        if end.status == "success":
-            return ToolOutcome(
-                "success",
-                end.observation,
-                None,
-                envelope.success(end.observation, meta),
-                tuple(live.attempts),
-                tuple(live.chain),
-                started_at,
-                duration,
-                tool is not None and tool.return_direct,
-            )
-        request_id = end.request_id or self._run.new_id()
-        text = str(end.observation)
-        handling = self._run.handle_tool_errors
-        return ToolOutcome(
-            end.status,
-            handling if end.by_tool and isinstance(handling, str) else text,
-            {
-                "code": end.code,
-                "message": text,
-                "retryable": end.retryable,
-                "state": end.state,
-                "request_id": request_id,
-            },
-            envelope.failure(
-                code=end.code,
-                user_message=text,
-                retryable=end.retryable,
-                state=end.state,
-                request_id=request_id,
-                tool_call_id=call.tool_call_id,
-                meta=meta,
-            ),
-            tuple(live.attempts),
-            tuple(live.chain),
-            started_at,
-            duration,
-            fatal=text if end.by_tool and handling is False else None,
+    def _outcome(self, call: PlannedCall, tool: CompiledTool | None, end: End, live: Live) -> ToolOutcome:
+        return outcome_of(
+            call,
+            end,
+            live,
+            return_direct=tool is not None and tool.return_direct,
+            handle_tool_errors=self._run.handle_tool_errors,
+            new_id=self._run.new_id,
         )
 
 
@@ -330,7 +259,7 @@ def call_time_ms(tool_call_id: str) -> int:
             return int(tool_call_id[:8] + tool_call_id[9:13], 16)
         except ValueError:
             pass
-    return _now_ms()
+    return now_ms()
 
 
 def _arguments(tool: CompiledTool, call: PlannedCall) -> dict[str, object]:
@@ -352,40 +281,3 @@ def _faults(tool: CompiledTool, arguments: dict[str, object]) -> str | None:
     except ValueError:  # a lone surrogate, or nested beyond any schema
         return "they hold text or nesting that JSON cannot carry"
     return "; ".join(f"at {fault.pointer or 'the top'}: {fault.detail}" for fault in faults)
-
-
-def _settled(tool: CompiledTool, attempt: Attempt) -> _End:
-    verdict: Verdict = settle(attempt, tool.effect, tool.idempotent)
-    if verdict.status == "unknown":
-        return _unknown(tool.name, attempt.message, attempt)
-    return _End(
-        verdict.status,
-        attempt.message,
-        attempt.code,
-        attempt.retryable,
-        verdict.state,
-        request_id=attempt.request_id,
-        by_tool=True,
-    )
-
-
-def _unknown(name: str, why: str, attempt: Attempt | None = None) -> _End:
-    text = (
-        f"What became of {name} is unknown: {why.rstrip('.')}. It may have taken effect or not: "
-        "do not assume either, and do not simply call it again."
-    )
-    return _End(
-        "unknown",
-        text,
-        "outcome_unknown" if attempt is None else attempt.code,
-        state="unknown",
-        request_id=None if attempt is None else attempt.request_id,
-    )
-
-
-def _withdrawn(name: str) -> _End:
-    return _End("denied", f"{name} was not called: the tool was withdrawn.", "tool_withdrawn")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
