@@ -165,16 +165,16 @@ class ModelClient:
 
     def _request(self, call: ModelCall) -> httpx.Request:
         timeouts = call.timeouts
-        return self._open().build_request(
-            "POST",
-            call.url,
-            content=call.body,
-            headers=call.headers,
-            # Reading has no timeout here: our own deadlines look at chunks, not at bytes.
-            timeout=httpx.Timeout(
-                connect=timeouts.connect_s, write=timeouts.first_token_s, read=None, pool=timeouts.connect_s
-            ),
+        # Reading has no timeout here: our own deadlines look at chunks, not at bytes.
+        timeout = httpx.Timeout(
+            connect=timeouts.connect_s, write=timeouts.first_token_s, read=None, pool=timeouts.connect_s
         )
+        try:
+            return self._open().build_request(
+                "POST", call.url, content=call.body, headers=call.headers, timeout=timeout
+            )
+        except (httpx.InvalidURL, ValueError):  # ValueError: a header that is not ASCII
+            raise _unsendable() from None
 
     def _limit(self, response: httpx.Response) -> None:
         """Refuse an encoded body (a compressed one could unfold without limit) and cap its size."""
@@ -228,11 +228,8 @@ async def _within(deadline: float, step: Awaitable[_T], waiting_for: str) -> _T:
         ) from error
     except httpx.TimeoutException as error:
         raise ProviderError("The model's server took too long.", code="model_timeout") from error
-    except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
-        raise ProviderError(
-            "The request to the model's server could not be made; check base_url and api_key.",
-            code="model_bad_request",
-        ) from error
+    except (httpx.UnsupportedProtocol, httpx.LocalProtocolError):
+        raise _unsendable() from None  # the cause quotes the header it does not like, which may be the key
     except httpx.ConnectError as error:
         raise ProviderError(
             "The model's server could not be reached; check base_url.", code="model_unavailable", repeat=True
@@ -247,6 +244,12 @@ async def _within(deadline: float, step: Awaitable[_T], waiting_for: str) -> _T:
         ) from error
     except EgressRefused as error:
         raise ProviderError(f"The model's base_url is refused: {error}.", code="model_bad_request") from error
+
+
+def _unsendable() -> ProviderError:
+    return ProviderError(
+        "The request to the model's server could not be made; check base_url and api_key.", code="model_bad_request"
+    )
 
 
 async def _drain(events: AsyncIterator[object]) -> None:

@@ -1,6 +1,7 @@
 """The model client against a real server and against exact fragments of a stream."""
 
 import asyncio
+import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -279,6 +280,27 @@ async def test_a_refused_connection_is_tried_again_and_then_unavailable() -> Non
         await played(OpenAIChatModel(client, "m", base_url))
     await client.close()
     assert (raised.value.code, len(waits.seconds)) == ("model_unavailable", 2)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "key"),
+    [
+        ("http://[::1/v1", KEY),
+        ("http://h:99999/v1", KEY),
+        ("localhost/v1", KEY),
+        ("ftp://h/v1", KEY),
+        ("http://127.0.0.1:1/v1", KEY + "é"),
+        ("http://127.0.0.1:1/v1", KEY + "\n"),
+        ("http://127.0.0.1:1/v1", KEY + "\x01"),
+    ],
+)
+async def test_what_cannot_be_sent_is_a_bad_request_without_the_key(base_url: str, key: str) -> None:
+    client = ModelClient(sleep=Waits())
+    with pytest.raises(ModelError) as raised:
+        await played(OpenAIChatModel(client, "m", base_url, key))
+    await client.close()
+    assert raised.value.code in ("model_bad_request", "model_unavailable")
+    assert KEY not in "".join(traceback.format_exception(raised.value))
 
 
 async def test_an_answer_whose_end_was_said_needs_no_done_and_survives_a_cut() -> None:
