@@ -9,6 +9,7 @@ app = typer.Typer(
     help="Run LLM agents for other programs over plain HTTP.",
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_show_locals=False,
 )
 
 
@@ -29,7 +30,10 @@ def serve(
     except SettingsError as error:
         typer.echo(f"runwire: {error}", err=True)
         raise typer.Exit(EXIT_SETTINGS) from None
-    raise typer.Exit(run_server(settings))
+    code = run_server(settings)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a tool's thread that hangs must not hold the exit: Python would wait for it
 
 
 @app.command()
@@ -65,17 +69,28 @@ def run(
 @app.command()
 def migrate() -> None:
     """Bring the database's schema up to date (RUNWIRE_DATABASE_URL)."""
+    import sqlite3
+
+    import psycopg
+
     from app.core.errors import RunwireError
     from app.settings import SettingsError, load
     from app.storage.migrate import current, upgrade
+    from app.storage.open import open_database
 
     try:
         url = load().database_url
+        open_database(url)
         before = current(url)
         upgrade(url)
         after = current(url)
     except (SettingsError, RunwireError) as error:
         typer.echo(f"runwire: {error}", err=True)
+        raise typer.Exit(3) from None
+    except (OSError, sqlite3.Error, psycopg.Error) as error:
+        # Not the error's text: a driver may put the whole address there, and its password.
+        kind = type(error).__name__
+        typer.echo(f"runwire: The database cannot be used ({kind}); check RUNWIRE_DATABASE_URL.", err=True)
         raise typer.Exit(3) from None
     typer.echo(f"schema {after} (it was {before or 'empty'})")
 
