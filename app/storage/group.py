@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from app.core.errors import RunwireError
 from app.storage.database import Tx, unavailable
 
 T = TypeVar("T")
@@ -125,18 +124,17 @@ class WriteQueue:
         for write in group:
             if write.future.done():
                 continue
-            error = failure if failure is not None else write.error
-            if error is None:
-                write.future.set_result(write.result)
+            # A new exception for each caller: raising one object in several tasks would mix up their tracebacks.
+            if failure is not None:
+                write.future.set_exception(unavailable(failure))
+            elif write.error is not None:
+                write.future.set_exception(self._for_caller(write.error))
             else:
-                write.future.set_exception(self._for_caller(error))
+                write.future.set_result(write.result)
         self._next()
 
     def _for_caller(self, error: BaseException) -> BaseException:
-        if isinstance(error, RunwireError) and error.code != "storage_unavailable":
-            return error
-        # A new exception for each caller: raising one object in several tasks would mix up their tracebacks.
-        return unavailable(error) if isinstance(error, RunwireError) or self._is_outage(error) else error
+        return unavailable(error) if self._is_outage(error) else error
 
     async def drain(self) -> None:
         """Take no more writes; wait for those taken."""

@@ -25,6 +25,9 @@ T = TypeVar("T")
 
 READERS = 4
 CONNECT_S = 5
+LOCK_MS = 3000
+"""How long a server waits for the lock: Postgres notices the end of the one before with a delay."""
+
 _LOCK = 0x72756E77697265
 """Key of the advisory lock that one server holds on its database: "runwire"."""
 
@@ -113,12 +116,15 @@ class PostgresDatabase:
     def _connect_writer(self) -> Connection[Row]:
         """A connection that holds the lock: no second server writes to this database."""
         connection = self._connect()
-        row = connection.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone()
-        if row is None or not row[0]:
+        try:
+            connection.execute(cast("QueryNoTemplate", f"SET lock_timeout = {LOCK_MS}"))
+            connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
+            connection.execute("SET lock_timeout = 0")
+        except psycopg.errors.LockNotAvailable as error:
             connection.close()
             raise Unavailable(
                 "Another Runwire server uses this database; stop it or choose another database.", code="database_in_use"
-            )
+            ) from error
         return connection
 
     def _connect(self) -> Connection[Row]:

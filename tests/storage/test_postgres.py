@@ -6,12 +6,18 @@ import psycopg
 import pytest
 
 from app.core.errors import InvalidRequest, Unavailable
+from app.storage import postgres
 from app.storage.open import build_stores
 from app.storage.postgres import PostgresDatabase
 from tests.contracts.postgres import PostgresServer
 from tests.contracts.samples import Driver, started
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "LOCK_MS", 500)
 
 
 async def test_a_second_server_is_told_that_the_database_is_in_use(postgres_server: PostgresServer) -> None:
