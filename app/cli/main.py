@@ -1,5 +1,7 @@
 """The `runwire` command."""
 
+import os
+import sys
 from typing import Annotated
 
 import typer
