@@ -10,8 +10,9 @@ from app.agent.ports import ChatModel
 from app.core.errors import FieldError, InvalidRequest, ModelError, NotSupported
 from app.core.registry import SecretStore
 from app.models.demo import DemoModel
-from app.models.http import ModelClient, Retries, Timeouts
+from app.models.http import ModelClient, Timeouts
 from app.models.openai import OpenAIChatModel
+from app.models.retries import Retries
 from app.models.scripted import ScriptedModel
 from app.models.spec import check_model
 

@@ -6,12 +6,10 @@ answer's size has a limit. What fails before the first chunk and may pass is sen
 
 import asyncio
 import contextlib
-import math
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from time import time
 from typing import TypeVar
 
@@ -21,6 +19,7 @@ import httpx_sse
 from app.models.failures import ProviderError, of_error_object, of_status
 from app.models.openai_wire import decode_chunk
 from app.models.pool import PooledTransport
+from app.models.retries import Retries, retry_after_s
 from app.tools.egress import EgressRefused
 
 _T = TypeVar("_T")
@@ -45,24 +44,6 @@ class Timeouts:
     between_chunks_s: float = 60.0
     total_s: float = 1800.0
     """One whole answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retries:
-    """How a request is sent again that failed before its first chunk, in a way that may pass."""
-
-    max_attempts: int = 3
-    """Requests altogether; 1 = never again."""
-    initial_s: float = 0.5
-    max_s: float = 8.0
-    max_retry_after_s: float = 30.0
-    """Cap on what a `Retry-After` may ask for."""
-
-    def delay_s(self, attempt: int, retry_after_s: float | None, jitter: float) -> float:
-        """Seconds before attempt + 1: what the server asked for, else doubling up to `max_s`, spread by `jitter` (0 to 1)."""
-        if retry_after_s is not None:
-            return min(max(retry_after_s, 0.0), self.max_retry_after_s)
-        return min(self.initial_s * 2 ** (attempt - 1), self.max_s) * (0.5 + jitter / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,20 +259,6 @@ async def _check_status(response: httpx.Response, secret: str | None) -> None:
         secret=secret,
         retry_after_s=retry_after_s(response.headers.get("retry-after"), time()),
     )
-
-
-def retry_after_s(value: str | None, now: float) -> float | None:
-    """Seconds that a `Retry-After` header asks for, as a number or an HTTP date; `now` in seconds since the epoch."""
-    if not value:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            return max(parsedate_to_datetime(value).timestamp() - now, 0.0)
-        except (ValueError, OverflowError):
-            return None
-    return seconds if 0 <= seconds < math.inf else None
 
 
 def _body_chunk(body: bytes, secret: str | None) -> dict[str, object]:

@@ -12,7 +12,7 @@ from app.agent.ports import ModelAnswer, ModelRequest
 from app.core.errors import InvalidRequest, ModelError, NotSupported
 from app.core.messages import Message
 from app.models.catalog import ModelCatalog, ModelOptions
-from app.models.http import Retries
+from app.models.retries import Retries
 from app.tools.egress import EgressRefused
 from tests.support.chat_completions import ChatCompletionsServer, says
 

@@ -16,8 +16,9 @@ from app.agent.ports import Delta, ModelAnswer, ModelRequest, TextDelta
 from app.core.errors import ModelError
 from app.core.messages import Message
 from app.core.usage import TokenUsage
-from app.models.http import ModelClient, Retries, Timeouts, retry_after_s
+from app.models.http import ModelClient, Timeouts
 from app.models.openai import OpenAIChatModel
+from app.models.retries import Retries, retry_after_s
 from tests.support.chat_completions import (
     ChatCompletionsServer,
     RecordedRequest,
