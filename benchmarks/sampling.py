@@ -1,7 +1,7 @@
 """A sampling profile of a server: `python -m benchmarks.sampling OUT.txt serve …` runs it and writes where its CPU went.
 
-Samples are taken per millisecond of CPU the process used (SIGPROF), on the main thread, which runs the event loop; time
-of other threads shows up at the line that waited for the interpreter. C functions count for the line that called them.
+Samples are taken by the CPU the process used (SIGPROF: a tick of the kernel each, 1 to 4 ms), on the main thread, and only
+while its event loop runs; time of other threads shows up where that loop then was. C functions count for their caller.
 """
 
 import signal
@@ -19,20 +19,28 @@ class Sampler:
         self.total = 0
         self._lines: Counter[str] = Counter()
         self._functions: Counter[str] = Counter()
+        self._entries: Counter[str] = Counter()
 
     def sample(self, _: int, frame: FrameType | None) -> None:
-        self.total += 1
-        if frame is not None:
-            self._lines[f"{_place(frame)}:{frame.f_lineno} {frame.f_code.co_qualname}"] += 1
-        seen: set[str] = set()
-        while frame is not None:
-            seen.add(f"{_place(frame)}:{frame.f_code.co_firstlineno} {frame.f_code.co_qualname}")
+        if frame is None:
+            return
+        line = f"{_place(frame)}:{frame.f_lineno} {frame.f_code.co_qualname}"
+        functions: dict[str, None] = {}
+        while frame is not None and frame.f_code.co_qualname != "Runner.run":
+            functions[f"{_place(frame)}:{frame.f_code.co_firstlineno} {frame.f_code.co_qualname}"] = None
             frame = frame.f_back
-        self._functions.update(seen)
+        if frame is None:
+            return
+        self.total += 1
+        self._lines[line] += 1
+        self._functions.update(list(functions))
+        self._entries[next(reversed(functions), "the event loop itself")] += 1
 
     def write(self, path: Path) -> None:
-        lines = [f"{self.total} samples of {INTERVAL_S * 1000:g} ms CPU", "", "own time, by line"]
+        lines = [f"{self.total} samples", "", "own time, by line"]
         lines += [f"{count / self.total:7.1%}  {name}" for name, count in self._lines.most_common(TOP)]
+        lines += ["", "by what the event loop called"]
+        lines += [f"{count / self.total:7.1%}  {name}" for name, count in self._entries.most_common(TOP // 2)]
         lines += ["", "with what it calls, by function"]
         lines += [f"{count / self.total:7.1%}  {name}" for name, count in self._functions.most_common(TOP * 2)]
         path.write_text("\n".join(lines) + "\n")

@@ -43,6 +43,8 @@ class Driver:
         self._cancelled = run.cancel_requested
         self._ended = False
         """The `end` event is added; nothing may follow it."""
+        self._paced = False
+        """A tool of the open round was dispatched, so the round waited for the journal."""
 
     def cancel(self) -> None:
         """A cancel was recorded for this run: stop what it waits for. The end is journaled as `cancelled`."""
@@ -119,9 +121,27 @@ class Driver:
                     continue
                 for record in group:
                     self._write(record)
-                await journal.commit()
+                if journal.start() or self._must_wait(group[-1]):
+                    await journal.commit()
+
+    def _must_wait(self, last: Record) -> bool:
+        """Whether the loop may go on only when what it told is durable.
+
+        An answer's calls need not wait here: they are in the transaction of the first dispatch or in one before it, and
+        nothing is sent before that is durable. Nor does a closed round: the model is asked while its results are being
+        written. But a round without a dispatch has waited for nothing yet, and it must: to be paced by the journal.
+        """
+        match last:
+            case Answered():
+                self._paced = False
+                return False
+            case RoundClosed():
+                return not self._paced
+            case _:
+                return isinstance(last, Finished | Failed)
 
     async def _record_dispatch(self, tool_call_id: str, attempt: int, tool: str, registered: bool) -> None:
+        self._paced = True
         await self._journal.dispatch(Dispatch(tool_call_id, attempt, tool, registered, now_ms()))
 
     # --- writing ---------------------------------------------------------------------------------------------------

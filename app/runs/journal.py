@@ -7,7 +7,9 @@ at a time is committed at once and a burst becomes one row.
 import asyncio
 from collections.abc import Mapping
 
-from app.core.errors import Fenced, RunCancelled, RunwireError, ToolWithdrawn
+import structlog
+
+from app.core.errors import Fenced, RunCancelled, RunwireError, ToolWithdrawn, Unavailable
 from app.core.events import EventType, wire
 from app.runs.hub import Hub
 from app.runs.ports import RunStore
@@ -24,6 +26,8 @@ from app.runs.records import (
     Transition,
 )
 
+log = structlog.get_logger("runwire.runs")
+
 MAX_BATCH_BYTES = 64 * 1024
 """A row of the journal is sent to a client as one piece; a send timeout is per piece, so pieces stay small."""
 
@@ -33,7 +37,7 @@ class _Pending:
 
     __slots__ = (
         "calls", "checkpoint", "dispatches", "index", "parts", "private", "progress", "results", "size", "transition",
-        "written",
+        "waiters", "written",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -49,6 +53,7 @@ class _Pending:
         self.dispatches: list[tuple[Dispatch, asyncio.Future[DispatchVerdict]]] = []
         self.written = False
         """An append was tried with it; it is durable unless the journal has failed."""
+        self.waiters: list[asyncio.Future[None]] = []
 
     @property
     def empty(self) -> bool:
@@ -71,6 +76,8 @@ class RunJournal:
         self._batch = run.batches
         self._head = run.checkpoint_id
         self._next = _Pending()
+        self._writing: _Pending | None = None
+        """What the last append held, under way or done."""
         self._flushing: asyncio.Task[None] | None = None
         self._failure: RunwireError | None = None
 
@@ -99,9 +106,18 @@ class RunJournal:
         pending.size += len(encoded)
 
     def emit_soon(self, event: EventType, data: Mapping[str, object]) -> bool:
-        """Add an event and start writing without waiting. True when so much waits that the caller should `commit`."""
+        """`emit`, then `start`."""
         self.emit(event, data)
-        if self._flushing is None and self._failure is None:
+        return self.start()
+
+    def start(self) -> bool:
+        """Start writing what was added, without waiting. True when so much waits that the caller should `commit`.
+
+        The append is made when the caller next gives way: what it adds until then goes into the same one.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._flushing is None and not self._next.empty:
             self._flushing = asyncio.create_task(self._flush())
         return self._next.size >= MAX_BATCH_BYTES // 2
 
@@ -145,23 +161,29 @@ class RunJournal:
 
     async def commit(self) -> None:
         """Wait until all that was added before this call is durable. Raises `Fenced`, `Unavailable`."""
-        mine = self._next
-        while not mine.written:
-            if self._flushing is None:
-                if mine.empty:
-                    break
-                self._flushing = asyncio.create_task(self._flush())
-            await asyncio.shield(self._flushing)
+        self.start()
+        last = self._writing if self._next.empty else self._next
+        if last is not None and not last.written:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            last.waiters.append(waiter)
+            await waiter
         if self._failure is not None:
             raise self._failure
 
     async def _flush(self) -> None:
-        """Append what is pending now, show it, and go on with what came meanwhile.
+        """Append what is pending, show it, and go on with what came meanwhile.
 
         A task of its own, so that cancelling a driver or a tool cannot part an append from what is shown of it. It never
-        raises: a failure is kept for whoever commits.
+        raises a failure of the storage: that is kept for whoever commits.
         """
-        pending, self._next = self._next, _Pending()
+        try:
+            while self._failure is None and not self._next.empty:
+                self._writing, self._next = self._next, _Pending()
+                await self._append(self._writing)
+        finally:
+            self._flushing = None
+
+    async def _append(self, pending: _Pending) -> None:
         batch = Batch(
             self._seq - len(pending.index) + 1, len(pending.index), b"".join(pending.parts), tuple(pending.index)
         )
@@ -191,7 +213,14 @@ class RunJournal:
             self._hub.publish(self._run_id, batch)
         except RunwireError as error:
             self._failure = error
+        except BaseException as error:
+            # Whether it was written is not known. Who waits must not take it for durable, and nothing may follow it.
+            self._failure = Unavailable("The run's journal could not be written.")
+            if not isinstance(error, Exception):
+                raise
+            log.exception("journal_append_broke", run_id=self._run_id)
         finally:
             pending.written = True
-            more = self._failure is None and not self._next.empty
-            self._flushing = asyncio.create_task(self._flush()) if more else None
+            for waiter in pending.waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
