@@ -29,14 +29,14 @@ def page(
     return Response(encode(body), media_type="application/json")
 
 
-def number_cursor(after: str | None) -> int:
-    """A cursor that is a number (steps, events). Raises `InvalidRequest` (`invalid_cursor`)."""
+def number_cursor(after: str | None, *, at: str = "/query/after") -> int:
+    """A cursor that is a number (steps, events). `at`: where it came from. Raises `InvalidRequest` (`invalid_cursor`)."""
     if after is None:
         return 0
     if not after.isascii() or not after.isdigit() or len(after) > 18:
         raise InvalidRequest(
-            "`after` must be a whole number from 0 on.",
+            f"`{at.rpartition('/')[2]}` must be a whole number from 0 on.",
             code="invalid_cursor",
-            errors=(FieldError("/query/after", "not a number"),),
+            errors=(FieldError(at, "not a number"),),
         )
     return int(after)

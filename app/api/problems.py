@@ -42,8 +42,8 @@ STATUS: dict[type[RunwireError], int] = {
     Unavailable: 503,
 }
 
-STATUS_BY_CODE = {"invalid_json": 400, "invalid_cursor": 400}
-"""Where the request cannot even be read, as opposed to read and refused."""
+STATUS_BY_CODE = {"invalid_cursor": 400}
+"""What the contract names apart: a malformed `Last-Event-ID` (section 3)."""
 
 
 def problem(
@@ -60,7 +60,7 @@ def problem(
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
-        "instance": request.url.path,
+        "instance": request.scope["path"],  # not request.url: an odd Host header makes that raise
         "code": code,
         "request_id": request_id_of(request.scope),
         "errors": [{"pointer": error.pointer, "detail": error.detail} for error in errors],

@@ -5,7 +5,15 @@ Fields of the contract that are not built yet are refused by name (`not_supporte
 
 from typing import Annotated, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
 from app.core.errors import FieldError, NotSupported
 from app.core.ids import NAME_PATTERN
@@ -170,6 +178,15 @@ class RunCreate(Spec):
     multitask_strategy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
     webhook: JsonObject | None = None
     stream: EventSelection | None = None
+
+    @field_validator("config", mode="wrap")
+    @classmethod
+    def _in_config(cls, value: object, handler: ValidatorFunctionWrapHandler) -> RunConfig:
+        try:
+            return handler(value)
+        except NotSupported as error:  # not a ValueError, so pydantic does not say where it was
+            errors = tuple(FieldError(f"/config{item.pointer}", item.detail) for item in error.errors)
+            raise NotSupported(error.message, errors=errors) from None
 
     @field_validator("multitask_strategy")
     @classmethod

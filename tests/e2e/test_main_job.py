@@ -113,9 +113,13 @@ async def test_a_cursor_that_cannot_be_is_refused(
 ) -> None:
     body = run_body({"provider": "scripted", "script": [{"content": "x"}]})
     run = (await client.post("/runs/wait", json=body)).json()
-    for options in ({"headers": {"Last-Event-ID": cursor}}, {"params": {"after": cursor}}):
+    for options, pointer in (
+        ({"headers": {"Last-Event-ID": cursor}}, "/header/Last-Event-ID"),
+        ({"params": {"after": cursor}}, "/query/after"),
+    ):
         answer = await client.get(f"/runs/{run['id']}/stream", **options)  # pyright: ignore[reportArgumentType]
         assert (answer.status_code, answer.json()["code"]) == (status, code)
+        assert status == 404 or answer.json()["errors"][0]["pointer"] == pointer
 
 
 async def test_tail_shows_only_what_is_new(client: httpx.AsyncClient, tools: ToolServer) -> None:

@@ -241,7 +241,10 @@ async def stream_run(
 ) -> Response:
     principal = authenticate(request, "runs:read")
     types = _selection(stream, "/query/stream")
-    cursor = number_cursor(after if after is not None else request.headers.get("last-event-id"))
+    if after is not None:
+        cursor = number_cursor(after)
+    else:
+        cursor = number_cursor(request.headers.get("last-event-id"), at="/header/Last-Event-ID")
     runs = services_of(request).runs
     run = await runs.get(principal, run_id)
     reached = runs.reached(run)
