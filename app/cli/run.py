@@ -116,6 +116,7 @@ class Following:
     last_id: int = 0
     status: str | None = None
     """The run's final status, once its `end` has come."""
+    first_pause_s: float = FIRST_PAUSE_S
 
     async def follow(self, client: httpx.AsyncClient) -> int:
         """Post the run and show its events until the end; the exit code. Raises `ServerRefused`, `StreamCut`, `httpx.ConnectError`."""
@@ -137,7 +138,7 @@ class Following:
             failures = 1 if self.last_id > before else failures + 1
             if failures >= TRIES:
                 raise StreamCut(f"The stream broke off and could not be taken up again in {TRIES} tries.")
-            await asyncio.sleep(min(LAST_PAUSE_S, FIRST_PAUSE_S * 2 ** (failures - 1)))
+            await asyncio.sleep(min(LAST_PAUSE_S, self.first_pause_s * 2 ** (failures - 1)))
 
     async def _stream(self, client: httpx.AsyncClient) -> None:
         """One connection: until `end`, or until it is cut."""
