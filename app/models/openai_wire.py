@@ -80,11 +80,11 @@ def _message(message: Message) -> dict[str, object]:
     content = message.content or message.refusal
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.tool_call_id or "", "content": content or ""}
+    # Never null, beside tool calls neither: llama-cpp-python wants a text, others want the field, all take an empty one.
     body: dict[str, object] = {"role": message.role, "content": content or ""}
     if message.name is not None:
         body["name"] = message.name
     if message.tool_calls:
-        body["content"] = content or None
         body["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
             for call in message.tool_calls

@@ -62,7 +62,7 @@ def test_a_request_is_what_chat_completions_expects() -> None:
             },
             {
                 "role": "assistant",
-                "content": None,
+                "content": "",
                 "tool_calls": [
                     {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q":"é"}'}},
                     {
