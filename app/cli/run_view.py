@@ -109,8 +109,10 @@ class TextView:
 
     def _end(self, data: dict[str, object]) -> None:
         usage = cast("dict[str, object]", data.get("usage") or {})
-        counts = f"{usage.get('model_calls')} model calls, {usage.get('tool_calls')} tool calls, "
-        said = f"{counts}{usage.get('total_tokens')} tokens"
+        said = ", ".join(
+            _count(usage.get(name), word)
+            for name, word in (("model_calls", "model call"), ("tool_calls", "tool call"), ("total_tokens", "token"))
+        )
         self._line(f"[{data.get('status')}, {data.get('stop_reason')}: {said}; run {data.get('run_id')}]", "dim")
 
     def _write(self, text: str, style: str | None) -> None:
@@ -135,6 +137,10 @@ def _tolerant(out: TextIO) -> None:
     if isinstance(out, io.TextIOWrapper):
         with contextlib.suppress(OSError, ValueError):
             out.reconfigure(errors="replace")
+
+
+def _count(number: object, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _short(value: object) -> str:
