@@ -29,7 +29,9 @@ ALLOWED = {"Makefile": ("--no-emit-index" + "-url", "--no-emit-find" + "-links")
 
 
 def tracked() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    listed = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+    ).stdout.decode()
     return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
 
 
