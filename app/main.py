@@ -8,7 +8,8 @@ from fastapi import FastAPI
 from app import __version__
 from app.api import openapi, problems
 from app.api.boundary import BoundaryMiddleware
-from app.api.context import LoopbackHostMiddleware, RequestIdMiddleware
+from app.api.context import RequestIdMiddleware
+from app.api.loopback import LoopbackHostMiddleware
 from app.api.routes import agents, operations, runs, tools
 from app.settings import Settings
 from app.wiring import Parts, build

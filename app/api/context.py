@@ -98,27 +98,3 @@ class RequestIdMiddleware:
             await send(message)
 
         await self._app(scope, receive, send_with_id)
-
-
-class LoopbackHostMiddleware:
-    """On a server without keys, only requests to a loopback name are answered.
-
-    Otherwise a web page could reach it by a name of its own that resolves to 127.0.0.1 (DNS rebinding).
-    """
-
-    def __init__(self, app: ASGIApp, *, enabled: bool) -> None:
-        self._app = app
-        self._enabled = enabled
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._enabled and scope["type"] == "http":
-            host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
-            name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-            if name.strip("[]").lower() not in ("localhost", "127.0.0.1", "::1", "testserver", ""):
-                await send(
-                    {"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]}
-                )
-                body = b"This server has no keys, so it answers on loopback names only. Set RUNWIRE_API_KEYS.\n"
-                await send({"type": "http.response.body", "body": body})
-                return
-        await self._app(scope, receive, send)

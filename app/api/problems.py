@@ -7,6 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from app.api.context import request_id_of
 from app.core.errors import (
@@ -106,7 +107,20 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     }
     code = codes.get(error.status_code, "http_error")
     detail = details.get(error.status_code, str(error.detail))
-    return problem(request, error.status_code, code, detail, headers=dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_methods_of(request))
+    return problem(request, error.status_code, code, detail, headers=headers)
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Every method that the path has. Starlette names only those of the first route that matches (RFC 9110, 10.2.1)."""
+    routes = request.app.router.routes
+    return [
+        method
+        for method in ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
 
 
 def install(app: FastAPI) -> None:

@@ -67,7 +67,7 @@ class LocalDispatcher:
 
     @contextmanager
     def admit(self) -> Generator[Literal["now", "queue"]]:
-        if self._stopping:
+        if self._stopping or self._hub.draining:
             raise Unavailable("The server is shutting down; send the request again.", code="shutting_down")
         if self.running + self._entering < self._max_running and not self._queue:
             self._entering += 1

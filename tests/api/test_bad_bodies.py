@@ -119,7 +119,9 @@ async def test_agents_and_tools_refuse_what_is_not_built_too(client: httpx.Async
 
 def inside(value: str) -> bytes:
     """A run body with `value` as it is, unescaped, in its metadata."""
-    return json.dumps({**HELLO, "metadata": {"x": "@"}}).encode().replace(b'"@"', value.encode("utf-8", "surrogatepass"))
+    return (
+        json.dumps({**HELLO, "metadata": {"x": "@"}}).encode().replace(b'"@"', value.encode("utf-8", "surrogatepass"))
+    )
 
 
 UNREADABLE: dict[str, bytes] = {
@@ -154,7 +156,14 @@ async def test_a_body_that_cannot_be_kept_is_422(client: httpx.AsyncClient, name
 
 
 async def test_numbers_and_texts_at_the_border_are_kept_as_they_are(client: httpx.AsyncClient) -> None:
-    metadata = {"max": 2**63 - 1, "min": -(2**63), "text": "\u2028\u0001 😀", "deep": [[[[]]]], "float": 0.1, "none": None}
+    metadata = {
+        "max": 2**63 - 1,
+        "min": -(2**63),
+        "text": "\u2028\u0001 😀",
+        "deep": [[[[]]]],
+        "float": 0.1,
+        "none": None,
+    }
     answer = await client.post("/runs", json={**HELLO, "metadata": metadata})
     assert answer.status_code == 201, answer.text
     assert (await client.get(answer.headers["location"])).json()["metadata"] == metadata
@@ -174,7 +183,9 @@ async def test_a_body_over_the_limit_is_413_however_it_is_sent(client: httpx.Asy
     assert (await client.post("/runs", content=just, headers=JSON)).status_code == 201
 
 
-@pytest.mark.parametrize("media_type", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""])
+@pytest.mark.parametrize(
+    "media_type", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""]
+)
 async def test_only_json_is_taken(client: httpx.AsyncClient, media_type: str | None) -> None:
     headers = {} if media_type is None else {"Content-Type": media_type}
     for path in ("/runs", "/agents", "/tools"):

@@ -1,7 +1,6 @@
 """Servers that tests share. A test that stops or fills one opens its own."""
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import httpx
 import pytest

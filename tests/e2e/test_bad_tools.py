@@ -152,9 +152,7 @@ async def test_a_private_address_is_refused_at_registration(client: httpx.AsyncC
         assert answer.json()["errors"][0]["pointer"].endswith("url")
 
 
-async def test_an_address_that_is_private_only_later_is_refused_at_the_call(
-    tmp_path: Path, tools: ToolServer
-) -> None:
+async def test_an_address_that_is_private_only_later_is_refused_at_the_call(tmp_path: Path, tools: ToolServer) -> None:
     name = new_name()
     with RunwireServer.open(tmp_path) as server:
         async with server.client() as client:

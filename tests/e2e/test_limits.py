@@ -97,7 +97,13 @@ async def test_an_accident_in_a_tool_shows_no_internals(client: httpx.AsyncClien
 
 
 async def test_config_overrides_the_agent_for_one_run(client: httpx.AsyncClient) -> None:
-    agent = {"name": "overridden", "model": LOOP, "tools": ["echo"], "max_iterations": 5, "limits": {"max_tool_calls": 9}}
+    agent = {
+        "name": "overridden",
+        "model": LOOP,
+        "tools": ["echo"],
+        "max_iterations": 5,
+        "limits": {"max_tool_calls": 9},
+    }
     assert (await client.put("/agents/overridden", json=agent)).status_code in (200, 201)
     body = {"agent": "overridden", "input": "go", "config": {"max_iterations": 1, "return_intermediate_steps": True}}
     run = await finished(client, body)

@@ -127,7 +127,9 @@ async def test_steps_are_listed_while_their_tools_run(client: httpx.AsyncClient,
 
 async def test_one_step_tells_its_whole_chain_and_every_attempt(client: httpx.AsyncClient, tools: ToolServer) -> None:
     flaky = tool_spec("flaky_chain", tools.url("/503-then-ok"), effect="read")
-    run = (await client.post("/runs/wait", json=run_body(scripted(calls(("flaky_chain", {})), says("ok")), flaky))).json()
+    run = (
+        await client.post("/runs/wait", json=run_body(scripted(calls(("flaky_chain", {})), says("ok")), flaky))
+    ).json()
     step = (await client.get(f"/runs/{run['id']}/steps/1")).json()
     assert step["status"] == "success"
     assert [item["stage"] for item in step["chain"]] == [

@@ -1,10 +1,10 @@
 """A Runwire server as a real process, which tests talk to over HTTP and may kill.
 
-    with RunwireServer.open(tmp_path) as server:
-        async with server.client() as client:
-            answer = await client.get("/runs")
-        server.kill()
-        server.start()   # the same folder, the same database
+with RunwireServer.open(tmp_path) as server:
+    async with server.client() as client:
+        answer = await client.get("/runs")
+    server.kill()
+    server.start()   # the same folder, the same database
 """
 
 import os
@@ -33,6 +33,9 @@ KEYS = (
 
 TIMEOUT_S = 20.0
 """How long a test waits for anything before it is a failure."""
+
+EXIT_S = 10.0
+"""How long the server may take to stop after SIGTERM."""
 
 _MARK = "Runwire is at "
 
@@ -98,7 +101,21 @@ class RunwireServer:
         if process is None:
             return 0
         process.send_signal(number)
-        code = process.wait(timeout=TIMEOUT_S)
+        return self._ended(process)
+
+    def wait(self) -> int:
+        """Wait until it has ended by itself, at most as long as a stop may take; the exit code."""
+        process, self.process = self.process, None
+        assert process is not None
+        return self._ended(process, EXIT_S)
+
+    def _ended(self, process: "subprocess.Popen[bytes]", timeout_s: float = TIMEOUT_S) -> int:
+        try:
+            code = process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
         if process.stdout is not None:
             process.stdout.close()
         return code
@@ -115,5 +132,10 @@ class RunwireServer:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         return httpx.AsyncClient(
-            base_url=self.url, headers=headers, timeout=TIMEOUT_S, trust_env=False, limits=limits, **options  # pyright: ignore[reportArgumentType]
+            base_url=self.url,
+            headers=headers,
+            timeout=TIMEOUT_S,
+            trust_env=False,
+            limits=limits,
+            **options,  # pyright: ignore[reportArgumentType]
         )

@@ -62,6 +62,14 @@ class Stream:
             pass
         return self.events
 
+    async def until_broken(self) -> list[Event]:
+        """Read on until the connection breaks; a clean end would be a lie. All whole events of this stream."""
+        try:
+            await self.rest()
+        except (httpx.RemoteProtocolError, httpx.ReadError):
+            return self.events
+        raise AssertionError(f"the stream ended cleanly: {names(self.events)}")
+
     async def _read(self) -> AsyncGenerator[Event]:
         held = b""
         async for data in self.response.aiter_raw():
