@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.auth.keys import ANONYMOUS, KeyRing
-from app.core.errors import Forbidden, Unauthenticated
+from app.core.errors import FieldError, Forbidden, InvalidRequest, NotFound, Unauthenticated
 from app.core.ids import new_id
 from app.core.principal import Principal
 from app.runs.agents import AgentService
@@ -49,12 +49,16 @@ def services_of(request: Request) -> Services:
 
 
 def authenticate(request: Request, scope: str) -> Principal:
-    """The caller, who must hold `scope`. Raises `Unauthenticated`, `Forbidden` (`missing_scope`)."""
+    """The caller, who must hold `scope`. Raises `Unauthenticated`, `Forbidden` (`missing_scope`).
+
+    Also refuses what no name or filter can hold, so that it never gets as far as a database.
+    """
     keys = services_of(request).keys
     if request.scope["query_string"] and any(name.lower() in _KEY_PARAMETERS for name in request.query_params):
         raise Unauthenticated(
             "A key in the address ends up in logs: send it as `Authorization: Bearer …` or `X-API-Key`."
         )
+    _refuse_nul(request)
     if keys.empty:
         return ANONYMOUS
     presented = _presented_key(request)
@@ -64,6 +68,16 @@ def authenticate(request: Request, scope: str) -> Principal:
     if not principal.may(scope):
         raise Forbidden(f"This key does not have the scope `{scope}`.", code="missing_scope")
     return principal
+
+
+def _refuse_nul(request: Request) -> None:
+    """U+0000 cannot be stored in Postgres, whose driver fails on it as it does when the server is gone."""
+    if b"%00" in request.scope["query_string"]:
+        raise InvalidRequest(
+            "A parameter must not contain U+0000.", errors=(FieldError("/query", "must not contain U+0000"),)
+        )
+    if "\x00" in request.scope["path"]:
+        raise NotFound("There is nothing of that name.")
 
 
 def _presented_key(request: Request) -> str | None:

@@ -63,8 +63,8 @@ async def serve(settings: Settings, *, on_ready: "asyncio.Future[str] | None" = 
         return EXIT_SETTINGS
     try:
         await parts.start()
-    except RunwireError as error:
-        print(f"runwire: {error}", file=sys.stderr)
+    except (RunwireError, OSError) as error:
+        print(f"runwire: {_said(error)}", file=sys.stderr)
         sock.close()
         return EXIT_STORAGE
     app = app_of(parts)
@@ -97,6 +97,12 @@ async def serve(settings: Settings, *, on_ready: "asyncio.Future[str] | None" = 
     stopping.cancel()
     await asyncio.gather(serving, stopped, return_exceptions=True)
     return 0
+
+
+def _said(error: RunwireError | OSError) -> str:
+    if isinstance(error, OSError):
+        return f"The database's place cannot be used: {error.strerror} ({error.filename}). See RUNWIRE_DATABASE_URL."
+    return str(error)
 
 
 @contextlib.asynccontextmanager
