@@ -48,7 +48,7 @@ async def execute(
         iteration = state.iteration + 1
         decision: Decision | None = None
         turn = Turn(state.messages, state.before, state.rounds, iteration, new_id)
-        async with aclosing(planner.plan(turn)) as said, aclosing(_within(said, deadline)) as chunks:
+        async with aclosing(_within(planner.plan(turn), deadline)) as chunks:
             try:
                 async for chunk in chunks:
                     if isinstance(chunk, Decision):
@@ -81,24 +81,25 @@ def _expired(deadline: float | None) -> bool:
     return deadline is not None and asyncio.get_running_loop().time() >= deadline
 
 
-async def _within(chunks: AsyncGenerator[Delta | Decision], deadline: float | None) -> AsyncGenerator[Delta | Decision]:
+def _within(chunks: AsyncGenerator[Delta | Decision], deadline: float | None) -> AsyncGenerator[Delta | Decision]:
     """`chunks`, each awaited no longer than the deadline. Only the deadline's own expiry becomes `_OutOfTime`."""
-    if deadline is None:
-        async for chunk in chunks:
+    return chunks if deadline is None else _until(chunks, deadline)
+
+
+async def _until(chunks: AsyncGenerator[Delta | Decision], deadline: float) -> AsyncGenerator[Delta | Decision]:
+    async with aclosing(chunks):
+        while True:
+            scope = asyncio.timeout_at(deadline)
+            try:
+                async with scope:
+                    chunk = await anext(chunks)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                if scope.expired():
+                    raise _OutOfTime from None
+                raise
             yield chunk
-        return
-    while True:
-        scope = asyncio.timeout_at(deadline)
-        try:
-            async with scope:
-                chunk = await anext(chunks)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            if scope.expired():
-                raise _OutOfTime from None
-            raise
-        yield chunk
 
 
 def _take(

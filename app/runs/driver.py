@@ -121,6 +121,7 @@ class Driver:
                     continue
                 for record in group:
                     self._write(record)
+                self._set_progress()
                 if journal.start() or self._must_wait(group[-1]):
                     await journal.commit()
 
@@ -161,7 +162,6 @@ class Driver:
                 self._write_failure(record.code, record.message, retryable=False, request_id=self._new_id())
             case Output():
                 self._journal.emit("output", output_event(record))
-        self._set_progress()
 
     def _write_answer(self, answer: Answered) -> None:
         assert self._parts is not None
