@@ -165,11 +165,16 @@ class Following:
 
     def _show(self, event: ServerSentEvent) -> bool:
         """Show an event not shown yet. True: it was the last one."""
-        number = int(event.id) if event.id.isdigit() else 0
-        if number <= self.last_id:
+        if not event.data:  # the `retry` line that opens a stream
             return False
+        try:
+            number, data = int(event.id or "0"), cast("object", json.loads(event.data))
+        except ValueError as error:
+            raise ServerRefused(200, "The server sends a stream of events that is not Runwire's.") from error
+        if number <= self.last_id or not isinstance(data, dict):
+            return False
+        data = cast("dict[str, object]", data)
         self.last_id = number
-        data = cast("dict[str, object]", json.loads(event.data))
         self.view.show(number, event.event, event.data, data)
         if event.event == "end":
             self.status = str(data.get("status"))

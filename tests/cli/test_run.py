@@ -105,6 +105,32 @@ async def test_a_refusal_prints_the_problem_and_its_place(demo_server: RunwireSe
     )
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9\r\n\r\ndata: x\n\n", "is not Runwire's"),
+        (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\n<p/>", "answered 200, and not as a Runwire"),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 12\r\n\r\n\x1b[31mnothing", "as a Runwire server does: [31mnothing"),
+        (b"HTTP/1.1 301 Moved\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n", "answered 301"),
+    ],
+    ids=["foreign stream", "web page", "text", "redirect"],
+)  # fmt: skip
+async def test_another_kind_of_server_ends_with_code_3(answer: bytes, said: str, tmp_path: Path) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as other:
+        url = f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}"
+        result = await runwire("run", "x", "--url", url, cwd=tmp_path)
+    assert (result.code, result.out) == (3, "")
+    assert said in result.err
+    assert "\x1b" not in result.err
+    assert "Traceback" not in result.err
+
+
 async def test_the_key_comes_from_the_environment(tmp_path: Path) -> None:
     key = "cli-key-0123456789"
     with RunwireServer.open(tmp_path, keys=f"{key}:default", env={"RUNWIRE_PLUGINS": ""}, args=("--demo",)) as server:
