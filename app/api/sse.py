@@ -13,6 +13,9 @@ PREAMBLE = b"retry: 2000\n: runwire\n\n"
 
 KEEP_ALIVE = b": keep-alive\n\n"
 
+SEND_BYTES = 64 * 1024
+"""At most so much is handed over at once. The send's time limit is for all of it, and a single event may have megabytes."""
+
 SEND_TIMEOUT_S = 30.0
 """A client that takes nothing of a piece for so long is dropped; it can resume."""
 
@@ -71,8 +74,10 @@ async def _pieces(
             yield lead
             lead = b""
         async for piece in events:
-            yield lead + piece if piece else KEEP_ALIVE
+            data = lead + piece if piece else KEEP_ALIVE
             lead = b""
+            for at in range(0, len(data), SEND_BYTES):
+                yield data[at : at + SEND_BYTES]
         ended = True
     except RunwireError as error:
         ended = True  # by us, not by the client

@@ -4,6 +4,7 @@ One loop does both, with a cursor: what is in the hub's tail comes from memory, 
 there is nothing more it waits for "the run has reached N". So there is no moment between replay and following.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable
 from dataclasses import dataclass
 
@@ -40,15 +41,18 @@ async def follow(store: RunStore, hub: Hub, tenant: str, run_id: str, options: F
     cursor = options.after
     wanted = None if options.types is None else ALWAYS_SENT.union(options.types)
     tail = hub.join(run_id, cursor)
+    now = asyncio.get_running_loop().time
+    spoke = now()
     try:
         while True:
-            batches = _from_tail(tail, cursor) if tail.covers(cursor) else None
-            if batches is None and (tail.reached > cursor or not tail.driven or not tail.batches):
+            batches = _from_tail(tail, cursor) if tail.covers(cursor) else ()
+            if not batches and (tail.reached > cursor or not tail.driven or not tail.batches):
                 batches = await store.events(run_id, after=cursor, max_bytes=CHUNK_BYTES)
-            for piece, reached, ended in _pieces(batches or (), cursor, wanted):
+            for piece, reached, ended in _pieces(batches, cursor, wanted):
                 cursor = reached
                 if piece:
                     yield piece
+                    spoke = now()
                 if ended:
                     return
             if batches:
@@ -63,10 +67,11 @@ async def follow(store: RunStore, hub: Hub, tenant: str, run_id: str, options: F
                     raise Unavailable("The run was deleted.")
                 if run.status in TERMINAL and run.last_seq <= cursor:
                     return
-            before = tail.reached
-            await hub.wait(tail, cursor, options.quiet_s if tail.driven else ELSEWHERE_POLL_S)
-            if tail.reached == before and tail.driven and not hub.draining:
+            if now() - spoke >= options.quiet_s:  # whatever came meanwhile: it may all have been filtered out
                 yield b""
+                spoke = now()
+            left = spoke + options.quiet_s - now()
+            await hub.wait(tail, cursor, left if tail.driven else min(left, ELSEWHERE_POLL_S))
     finally:
         hub.leave(run_id, tail)
 
