@@ -47,6 +47,7 @@ def bare_app() -> FastAPI:
     app = FastAPI(title="Runwire", version=__version__, description=DESCRIPTION, redoc_url=None)
     for module in (runs, agents, tools, operations):
         app.include_router(module.router)
+    app.router.routes[:0] = runs.shortcuts()
     problems.install(app)
     openapi.install(app)
     return app

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from app.api.body import read_body, read_json
 from app.api.context import authenticate, services_of
@@ -335,3 +336,14 @@ async def cancel_run(request: Request, run_id: RunId, wait: bool = False) -> Res
 async def resume_run(request: Request, run_id: RunId) -> Response:
     await services_of(request).runs.get(authenticate(request, "runs:write"), run_id)
     raise NotSupported("`/resume` is not supported by this version: no run is ever interrupted.")
+
+
+def shortcuts() -> list[Route]:
+    """The two routes that runs are posted to, without FastAPI's matching of included routers and its dependencies.
+
+    They come before the router, whose same routes stay for the document. Measured: 4% of the CPU of a short run.
+    """
+    return [
+        Route("/runs/stream", stream_new_run, methods=["POST"], include_in_schema=False),
+        Route("/runs", create_run, methods=["POST"], include_in_schema=False),
+    ]
