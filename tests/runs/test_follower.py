@@ -100,8 +100,8 @@ async def test_draining_breaks_every_follower_off(store: RunStore) -> None:
     pieces = follow(store, hub, "acme", driver.run.id, FollowOptions(1))
     waiting = asyncio.create_task(anext(pieces))
     async with asyncio.timeout(TIMEOUT_S):
-        while not (tail := hub.tail(driver.run.id)) or not tail.waiters:
-            await asyncio.sleep(0)
+        while not (tail := hub.tail(driver.run.id)) or not tail.waiters:  # noqa: ASYNC110
+            await asyncio.sleep(0)  # one turn of the loop, until the follower waits
         hub.drain()
         with pytest.raises(Unavailable):
             await waiting
