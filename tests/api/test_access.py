@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from tests.api.problems import check_problem
-from tests.support.bodies import run_body, says, scripted, tool_spec
+from tests.support.bodies import calls, run_body, says, scripted, tool_spec
 from tests.support.server import ACME, NOBODY, OTHER, READER, RUNNER, RunwireServer
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ async def test_the_key_goes_in_either_header(server: RunwireServer) -> None:
     ],
 )  # fmt: skip
 async def test_without_a_good_key_every_route_is_401(server: RunwireServer, headers: dict[str, str]) -> None:
-    encoded = {name: value.encode("latin-1") for name, value in headers.items()}
+    encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     async with server.client(None) as client:
         for method, path in (
             ("GET", "/runs"), ("POST", "/runs"), ("POST", "/runs/stream"), ("POST", "/runs/wait"), ("GET", f"/runs/{UNKNOWN}"),
@@ -96,7 +96,7 @@ async def test_inline_agents_and_tools_need_their_own_scopes(server: RunwireServ
 
 async def test_a_tools_own_scope_is_asked_of_the_caller(server: RunwireServer, client: httpx.AsyncClient) -> None:
     await client.put("/tools/scoped_tool", json=tool_spec("scoped_tool", TOOL_URL, scopes=["orders:read"]))
-    turn = {"tool_calls": [{"name": "scoped_tool", "args": {}}]}
+    turn = calls(("scoped_tool", {}))
     await client.put("/agents/scoped_caller", json={"model": scripted(turn, says("ok")), "tools": ["scoped_tool"]})
     async with server.client(RUNNER) as runner:
         run = (await runner.post("/runs/wait", json={"agent": "scoped_caller", "input": "x"})).json()
@@ -131,9 +131,9 @@ async def test_another_tenants_things_do_not_exist_on_any_route(
             ("GET", "/agents/{}_agent"), ("DELETE", "/agents/{}_agent"), ("GET", "/tools/{}_tool"),
             ("DELETE", "/tools/{}_tool"), ("POST", "/tools/{}_tool/invoke"),
         ):  # fmt: skip
-            body = {"json": {"arguments": {}}} if method == "POST" else {}
-            theirs = await other.request(method, path.format("walled"), **body)  # pyright: ignore[reportArgumentType]
-            unknown = await other.request(method, path.format("absent"), **body)  # pyright: ignore[reportArgumentType]
+            body: object = {"arguments": {}} if method == "POST" else None
+            theirs = await other.request(method, path.format("walled"), json=body)
+            unknown = await other.request(method, path.format("absent"), json=body)
             check_problem(theirs, 404)
             assert str(but_for_the_request(theirs)).replace("walled", "absent") == str(but_for_the_request(unknown))
         for body, code in (

@@ -83,10 +83,10 @@ NOT_BUILT: dict[str, tuple[object, str]] = {
     },
     **{
         f"tool {name}": (run_body(scripted(), {**TOOL, name: value}), f"/agent/tools/0/{name}")
-        for name, value in {
+        for name, value in cast("Mapping[str, object]", {
             "requires_approval": True, "output_schema": {}, "coerce": True, "status_url": "https://x.example",
             "concurrency_key": "k", "max_concurrency": 2, "http": None,
-        }.items()
+        }).items()
     },
 }  # fmt: skip
 
@@ -156,7 +156,7 @@ async def test_a_body_that_cannot_be_kept_is_422(client: httpx.AsyncClient, name
 
 
 async def test_numbers_and_texts_at_the_border_are_kept_as_they_are(client: httpx.AsyncClient) -> None:
-    metadata = {
+    metadata: dict[str, object] = {
         "max": 2**63 - 1,
         "min": -(2**63),
         "text": "\u2028\u0001 😀",
@@ -196,7 +196,7 @@ async def test_only_json_is_taken(client: httpx.AsyncClient, media_type: str | N
 
 
 async def test_a_lang_chain_marker_stays_plain_data(client: httpx.AsyncClient) -> None:
-    marker = {"lc": 1, "type": "constructor", "id": ["langchain", "x"], "kwargs": {}}
+    marker: dict[str, object] = {"lc": 1, "type": "constructor", "id": ["langchain", "x"], "kwargs": {}}
     run = (await client.post("/runs", json={**HELLO, "metadata": {"m": marker}})).json()
     assert run["metadata"] == {"m": marker}
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import httpx
 import pytest
 
-from tests.support.bodies import openai, run_body
+from tests.support.bodies import openai, run_body, shown
 from tests.support.chat_completions import (
     ChatCompletionsServer,
     Replies,
@@ -116,10 +116,9 @@ async def test_arguments_that_are_no_json_are_told_to_the_model_until_they_are(c
     ]
     found, model = await told(client, replies, "echo")
     assert [step["status"] for step in of(found, "step")] == ["error", "error", "success"]
-    sent = model.requests[1].json["messages"]
-    assert isinstance(sent, list)
-    assert sent[-1]["role"] == "tool"  # pyright: ignore[reportUnknownVariableType]
-    assert "not valid JSON" in sent[-1]["content"]  # pyright: ignore[reportUnknownVariableType]
+    sent = shown(model.requests[1])
+    assert sent[-1]["role"] == "tool"
+    assert "not valid JSON" in sent[-1]["content"]
     assert of(found, "end")[0]["status"] == "success"
 
 
@@ -129,9 +128,8 @@ async def test_of_five_hundred_calls_at_once_the_allowed_ones_are_sent(client: h
     steps = sorted(of(found, "step"), key=lambda step: int(str(step["step"])))
     assert [step["status"] for step in steps] == ["success"] * 128 + ["error"] * 372
     assert of(found, "end")[0]["status"] == "success"
-    sent = model.requests[1].json["messages"]
-    assert isinstance(sent, list)
-    results = [item["tool_call_id"] for item in sent if item["role"] == "tool"]  # pyright: ignore[reportUnknownVariableType]
+    sent = shown(model.requests[1])
+    results = [item["tool_call_id"] for item in sent if item["role"] == "tool"]
     assert results == [f"c{number}" for number in range(500)]
 
 
@@ -145,13 +143,12 @@ async def test_ids_that_repeat_or_are_missing_are_told_apart(
     found, model = await told(client, [wanted, says("done")], "echo")
     ours = [action["tool_call_id"] for action in of(found, "action")]
     assert len(set(ours)) == 3
-    sent = model.requests[1].json["messages"]
-    assert isinstance(sent, list)
-    results = [(item["tool_call_id"], item["content"]) for item in sent if item["role"] == "tool"]  # pyright: ignore[reportUnknownVariableType]
-    asked = [call["id"] for item in sent for call in item.get("tool_calls", ())]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
-    assert [item[0] for item in results] == asked  # pyright: ignore[reportUnknownArgumentType]
+    sent = shown(model.requests[1])
+    results = [(item["tool_call_id"], item["content"]) for item in sent if item["role"] == "tool"]
+    asked = [call["id"] for item in sent for call in item.get("tool_calls", ())]
+    assert [item[0] for item in results] == asked
     assert [item[1] for item in results] == ["0", "1", "2"]
-    assert len(set(asked)) == 3  # pyright: ignore[reportUnknownArgumentType]
+    assert len(set(asked)) == 3
     assert [item for item in asked if item in ids] == kept
 
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -21,15 +23,15 @@ def new_name() -> str:
 
 
 async def called(
-    client: httpx.AsyncClient, spec: dict[str, object], arguments: dict[str, object] | None = None
-) -> dict[str, object]:
+    client: httpx.AsyncClient, spec: dict[str, object], arguments: Mapping[str, object] | None = None
+) -> dict[str, Any]:
     """The step of a run that calls this inline tool once."""
     return await called_by_name(client, str(spec["name"]), arguments, tool=spec)
 
 
 async def called_by_name(
-    client: httpx.AsyncClient, name: str, arguments: dict[str, object] | None = None, *, tool: object = None
-) -> dict[str, object]:
+    client: httpx.AsyncClient, name: str, arguments: Mapping[str, object] | None = None, *, tool: object = None
+) -> dict[str, Any]:
     body = run_body(scripted(calls((name, arguments or {})), says("went on")), tool or name)
     async with asyncio.timeout(TIMEOUT_S):
         run = (await client.post("/runs/wait", json=body)).json()
@@ -37,10 +39,8 @@ async def called_by_name(
         return (await client.get(f"/runs/{run['id']}/steps/1")).json()
 
 
-def code(step: dict[str, object]) -> object:
-    error = step["error"]
-    assert isinstance(error, dict)
-    return error["code"]  # pyright: ignore[reportUnknownVariableType]
+def code(step: Mapping[str, Any]) -> object:
+    return step["error"]["code"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_an_answer_that_is_too_long_is_cut_and_says_so(client: httpx.Async
     step = await called(client, tool_spec(new_name(), tools.url("/big"), max_result_bytes=1000))
     assert step["status"] == "success"
     assert "longer than 1000 bytes" in str(step["observation"])
-    assert step["envelope"]["meta"]["truncated"] is True  # pyright: ignore[reportIndexIssue]
+    assert step["envelope"]["meta"]["truncated"] is True
 
 
 async def test_three_megabytes_pass_when_they_are_allowed(client: httpx.AsyncClient, tools: ToolServer) -> None:
@@ -89,7 +89,7 @@ async def test_a_lost_answer_is_unknown_for_a_write_and_asked_again_with_one_key
     assert [item["attempt"] for item in effects] == [1, 2][: len(effects)]
     timed_out = path in ("/never", "/drip")
     assert step["status"] == ("timeout" if idempotent and timed_out else "unknown")
-    assert step["error"]["state"] == "unknown"  # pyright: ignore[reportIndexIssue]
+    assert step["error"]["state"] == "unknown"
     assert step["idempotency_key"] == effects[0]["idempotency_key"]
 
 
@@ -104,7 +104,7 @@ async def test_a_connection_closed_before_the_effect_is_not_repeated_blindly(
     write = await called(client, tool_spec(new_name(), tools.url("/close-before")))
     assert write["status"] == "unknown"
     read = await called(client, tool_spec(new_name(), tools.url("/close-before"), effect="read"))
-    assert (read["status"], len(read["attempts"])) == ("error", 3)  # pyright: ignore[reportArgumentType]
+    assert (read["status"], len(read["attempts"])) == ("error", 3)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_a_definite_answer_is_not_asked_for_again(
     client: httpx.AsyncClient, tools: ToolServer, path: str, status: str, wanted: str
 ) -> None:
     step = await called(client, tool_spec(new_name(), tools.url(path), idempotent=True))
-    assert (step["status"], code(step), len(step["attempts"])) == (status, wanted, 1)  # pyright: ignore[reportArgumentType]
+    assert (step["status"], code(step), len(step["attempts"])) == (status, wanted, 1)
 
 
 @pytest.mark.parametrize("path", ["/retryable-then-ok", "/429-then-ok"])
@@ -128,7 +128,7 @@ async def test_what_certainly_did_nothing_is_tried_again_whatever_the_effect(
     client: httpx.AsyncClient, tools: ToolServer, path: str
 ) -> None:
     step = await called(client, tool_spec(new_name(), tools.url(path)))
-    assert (step["status"], len(step["attempts"])) == ("success", 2)  # pyright: ignore[reportArgumentType]
+    assert (step["status"], len(step["attempts"])) == ("success", 2)
 
 
 async def test_arguments_that_do_not_fit_are_never_sent(client: httpx.AsyncClient, tools: ToolServer) -> None:

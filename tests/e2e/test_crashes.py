@@ -76,11 +76,12 @@ async def test_a_kill_in_the_middle_of_an_answer_asks_again_under_a_new_message(
     assert run["usage"]["model_calls"] == 1
 
 
-async def test_a_kill_while_tools_run_repeats_only_what_may_be_repeated(own: RunwireServer, tools: ToolServer) -> None:
-    once = tool_spec("crash_once", tools.url("/never"), timeout_s=15)
-    again = tool_spec("crash_again", tools.url("/half-then-ok"), idempotent=True, timeout_s=15)
-    again["http"] = {"url": tools.url("/hold")}
-    later = tool_spec("crash_later", tools.url("/ok"))
+async def test_a_kill_while_tools_run_repeats_only_what_may_be_repeated(
+    own: RunwireServer, own_tools: ToolServer
+) -> None:
+    once = tool_spec("crash_once", own_tools.url("/never"), timeout_s=15)
+    again = tool_spec("crash_again", own_tools.url("/hold"), idempotent=True, timeout_s=15)
+    later = tool_spec("crash_later", own_tools.url("/ok"))
     turn = calls(("echo", {"text": "kept"}), ("crash_once", {}), ("crash_again", {}), ("crash_later", {}))
     body = run_body(
         scripted(turn, says("done")), once, again, later, "echo", agent={"max_parallel_tools": 3},
@@ -89,9 +90,9 @@ async def test_a_kill_while_tools_run_repeats_only_what_may_be_repeated(own: Run
         async with own.client() as client:
             run_id = (await client.post("/runs", json=body)).json()["id"]
             # Two of the three places are held by tools that do not answer, the third one goes on.
-            await until_effects(tools, "crash_once", "crash_again", "crash_later", count=3)
+            await until_effects(own_tools, "crash_once", "crash_again", "crash_later", count=3)
         own.kill()
-        tools.release()
+        own_tools.release()
         await asyncio.to_thread(own.start)
         async with own.client() as client:
             told = await story(client, run_id)
@@ -108,7 +109,7 @@ async def test_a_kill_while_tools_run_repeats_only_what_may_be_repeated(own: Run
     ]
     assert steps[3]["status"] in ("success", "unknown")
     assert [len(given) for _, given in results] == [1, 1, 1, 1]
-    effects = tools.effects()
+    effects = own_tools.effects()
     assert len([item for item in effects if item["tool"] == "crash_once"]) == 1
     assert len([item for item in effects if item["tool"] == "crash_later"]) == 1
     repeated = [item for item in effects if item["tool"] == "crash_again"]

@@ -79,7 +79,7 @@ async def test_another_tenants_equal_key_is_its_own(client: httpx.AsyncClient, s
 
 async def test_a_refused_post_leaves_its_key_unused(client: httpx.AsyncClient) -> None:
     headers = key()
-    bad = {**HELLO, "input": {"messages": []}}
+    bad = {**HELLO, "input": {"messages": None}}
     assert (await client.post("/runs", json=bad, headers=headers)).status_code == 422
     assert (await client.post("/runs", json=HELLO, headers=headers)).status_code == 201
 

@@ -1,6 +1,8 @@
 """Settings of a run: limits that stop it, errors that end it, overrides that change it."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +18,7 @@ pytestmark = pytest.mark.anyio
 LOOP = scripted(calls(("echo", {"text": "again"}), usage={"input_tokens": 10, "output_tokens": 5}), repeat=True)
 
 
-async def finished(client: httpx.AsyncClient, body: dict[str, object]) -> dict[str, object]:
+async def finished(client: httpx.AsyncClient, body: Mapping[str, object]) -> dict[str, Any]:
     async with asyncio.timeout(TIMEOUT_S):
         return (await client.post("/runs/wait", json=body)).json()
 
@@ -74,7 +76,7 @@ async def test_return_direct_makes_the_observation_the_answer(client: httpx.Asyn
 async def test_tool_errors_are_observations_texts_or_the_end(client: httpx.AsyncClient) -> None:
     model = scripted(calls(("fail", {"message": "No such order."})), says("sorry"))
 
-    async def with_handling(choice: object) -> tuple[dict[str, object], str]:
+    async def with_handling(choice: object) -> tuple[dict[str, Any], str]:
         run = await finished(client, run_body(model, "fail", agent={"handle_tool_errors": choice}))
         return run, (await client.get(f"/runs/{run['id']}/steps/1")).json()["observation"]
 
@@ -83,7 +85,7 @@ async def test_tool_errors_are_observations_texts_or_the_end(client: httpx.Async
     assert (run["status"], observation) == ("success", "Try something else.")
     failed, _ = await with_handling(False)
     assert failed["status"] == "error"
-    assert failed["error"]["code"] == "tool_error"  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
+    assert failed["error"]["code"] == "tool_error"
     check_whole(read_events((await client.get(f"/runs/{failed['id']}/stream")).content))
 
 
@@ -107,7 +109,7 @@ async def test_config_overrides_the_agent_for_one_run(client: httpx.AsyncClient)
     assert (await client.put("/agents/overridden", json=agent)).status_code in (200, 201)
     body = {"agent": "overridden", "input": "go", "config": {"max_iterations": 1, "return_intermediate_steps": True}}
     run = await finished(client, body)
-    assert (run["agent"], run["iterations"], len(run["intermediate_steps"])) == ("overridden", 1, 1)  # pyright: ignore[reportArgumentType]
+    assert (run["agent"], run["iterations"], len(run["intermediate_steps"])) == ("overridden", 1, 1)
     lowered = await finished(client, {**body, "config": {"limits": {"max_tool_calls": 1}}})
     assert lowered["stop_reason"] == "usage_limit"
     for limits in ({"max_tool_calls": 10}, {"max_tool_calls": None}, {"max_tool_calls_per_round": 129}):

@@ -2,12 +2,14 @@
 
 import asyncio
 from itertools import pairwise
+from typing import cast
 
 import httpx
 import pytest
 
-from tests.support.bodies import openai, run_body, tool_spec
-from tests.support.chat_completions import ChatCompletionsServer, calls, says
+from tests.support.bodies import openai, run_body, shown, tool_spec
+from tests.support.chat_completions import ChatCompletionsServer, Reply, answer_chunks, calls, says
+from tests.support.chat_completions import events as wire
 from tests.support.server import TIMEOUT_S
 from tests.support.streams import check_whole, names, read_events, stream
 from tests.support.tool_server import ToolServer
@@ -47,15 +49,12 @@ async def test_a_registered_tool_is_called_and_the_stream_tells_it_in_order(
     assert (first["provider_call_id"], second["provider_call_id"]) == ("call_a", "call_b")
     finish = next(item.data for item in events if item.event == "finish")
     assert finish["return_values"] == {"output": "It is 5 and 50."}
-    text = "".join(
-        str(item.data["delta"]["text"])  # pyright: ignore[reportIndexIssue, reportUnknownArgumentType, reportArgumentType, reportCallIssue]
-        for item in events
-        if item.event == "output" and item.data["delta"]["type"] == "text"  # pyright: ignore[reportIndexIssue, reportArgumentType, reportCallIssue]
-    )
+    deltas = [cast("dict[str, object]", item.data["delta"]) for item in events if item.event == "output"]
+    text = "".join(str(delta["text"]) for delta in deltas if delta["type"] == "text")
     assert text == "It is 5 and 50."
-    sent = model.requests[1].json["messages"]
+    sent = shown(model.requests[1])
     listed = (await client.get(f"/runs/{run_id}/messages")).json()["data"]
-    shapes = [(item["role"], item.get("tool_call_id")) for item in sent]  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType, reportUnknownMemberType]
+    shapes = [(item["role"], item.get("tool_call_id")) for item in sent]
     assert [(item["role"], item.get("tool_call_id")) for item in listed[:-1]] == shapes
     assert listed[-1] == {"role": "assistant", "content": "It is 5 and 50."}
 
@@ -122,12 +121,9 @@ async def test_a_cursor_that_cannot_be_is_refused(
         assert status == 404 or answer.json()["errors"][0]["pointer"] == pointer
 
 
-async def test_tail_shows_only_what_is_new(client: httpx.AsyncClient, tools: ToolServer) -> None:
+async def test_tail_shows_only_what_is_new(client: httpx.AsyncClient) -> None:
     release = asyncio.Event()
     async with asyncio.timeout(TIMEOUT_S):
-        from tests.support.chat_completions import Reply, answer_chunks
-        from tests.support.chat_completions import events as wire
-
         body = wire(answer_chunks("hello world"))
         paused = Reply(body=body, pause_after=len(body) // 2, resume=release)
         async with (

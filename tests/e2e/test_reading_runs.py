@@ -95,8 +95,8 @@ async def test_runs_are_filtered_by_status_agent_thread_and_metadata(client: htt
     assert (await client.get("/runs", params={"metadata.a'b": "1"})).status_code == 422
 
 
-async def test_steps_are_listed_while_their_tools_run(client: httpx.AsyncClient, tools: ToolServer) -> None:
-    hold = tool_spec("hold_live", tools.url("/hold"), effect="read", timeout_s=15)
+async def test_steps_are_listed_while_their_tools_run(client: httpx.AsyncClient, own_tools: ToolServer) -> None:
+    hold = tool_spec("hold_live", own_tools.url("/hold"), effect="read", timeout_s=15)
     turn = calls(("hold_live", {}), ("echo", {"text": "x"}), ("hold_live", {}))
     body = run_body(scripted(turn, says("done")), hold, "echo", agent={"max_parallel_tools": 2})
     async with (
@@ -113,7 +113,7 @@ async def test_steps_are_listed_while_their_tools_run(client: httpx.AsyncClient,
         assert [item["step"] for item in (await client.get(path, params={"status": "success"})).json()["data"]] == [2]
         running = (await client.get(path, params={"status": "running"})).json()["data"]
         assert [item["step"] for item in running][:1] == [1]
-        tools.release()
+        own_tools.release()
         await reading.rest()
         listed = (await client.get(path)).json()["data"]
     assert [item["status"] for item in listed] == ["success"] * 3

@@ -1,12 +1,11 @@
 """Threads: a conversation goes on over runs, one run at a time."""
 
 import asyncio
-from typing import cast
 
 import httpx
 import pytest
 
-from tests.support.bodies import calls, openai, run_body, says, scripted
+from tests.support.bodies import calls, openai, run_body, says, scripted, shown
 from tests.support.chat_completions import ChatCompletionsServer, Reply
 from tests.support.chat_completions import says as model_says
 from tests.support.server import TIMEOUT_S
@@ -22,7 +21,7 @@ async def test_a_thread_goes_on_with_what_was_said_before(client: httpx.AsyncCli
         second = (await client.post("/runs/wait", json=body)).json()
     assert second["thread_id"] == first["thread_id"]
     assert second["output"] == {"output": "two"}
-    seen = [cast("list[dict[str, object]]", request.json["messages"]) for request in model.requests]
+    seen = [shown(request) for request in model.requests]
     assert [(item["role"], item["content"]) for item in seen[0]] == [("system", "Be short."), ("user", "first")]
     assert [(item["role"], item["content"]) for item in seen[1]] == [
         ("user", "first"),
@@ -73,7 +72,7 @@ async def test_a_cancelled_run_leaves_a_thread_that_a_model_accepts(client: http
         await client.post(f"/runs/{run['id']}/cancel", params={"wait": "true"})
         body = run_body(openai(model.base_url), text="and now?", thread_id=run["thread_id"])
         assert (await client.post("/runs/wait", json=body)).json()["status"] == "success"
-    messages = cast("list[dict[str, object]]", model.requests[0].json["messages"])
-    asked = [call["id"] for item in messages for call in cast("list[dict[str, object]]", item.get("tool_calls", []))]
+    messages = shown(model.requests[0])
+    asked = [call["id"] for item in messages for call in item.get("tool_calls", ())]
     assert [item["tool_call_id"] for item in messages if item["role"] == "tool"] == asked
     assert messages[-1]["content"] == "and now?"

@@ -1,7 +1,9 @@
 """Request bodies as tests post them."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
+
+from tests.support.chat_completions import RecordedRequest
 
 
 def scripted(*turns: Mapping[str, object], repeat: bool = False) -> dict[str, object]:
@@ -22,6 +24,11 @@ def calls(*wanted: tuple[str, Mapping[str, object]], **more: object) -> dict[str
 def openai(base_url: str, **more: object) -> dict[str, object]:
     """An inline model of a tenant's own server."""
     return {"provider": "openai", "model": "test-model", "base_url": base_url, **more}
+
+
+def shown(request: RecordedRequest) -> list[dict[str, Any]]:
+    """The messages that a model was shown."""
+    return cast("list[dict[str, Any]]", request.json["messages"])
 
 
 def run_body(model: object, *tools: object, text: object = "go", **more: object) -> dict[str, object]:
