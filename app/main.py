@@ -35,7 +35,7 @@ def app_of(parts: Parts) -> FastAPI:
     app.router.lifespan_context = lifespan
     app.state.parts = parts
     app.state.services = parts.services
-    keyless = parts.services.keys.empty
+    keyless = parts.services.keys.anonymous is not None
     app.add_middleware(LoopbackHostMiddleware, enabled=keyless)
     app.add_middleware(BoundaryMiddleware)
     app.add_middleware(RequestIdMiddleware)

@@ -9,6 +9,9 @@ from typing import Literal
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+OF_THE_COMMAND = frozenset(("RUNWIRE_CONFIG", "RUNWIRE_URL", "RUNWIRE_API_KEY", "RUNWIRE_APPROVE_WRITES"))
+"""Variables that the command line reads, or that `load` looks at itself."""
+
 LOOPBACK_HOSTS = frozenset(("127.0.0.1", "::1", "localhost"))
 
 
@@ -22,7 +25,6 @@ class Settings(BaseSettings):
     port: int = Field(8080, ge=0, le=65535)
     database_url: str = "sqlite:///./.runwire/runwire.db"
     api_keys: SecretStr = SecretStr("")
-    public_url: str | None = None
     secret_key: SecretStr | None = None
     plugins: str = ""
     egress_allow: str = ""
@@ -62,16 +64,18 @@ class SettingsError(Exception):
 def load(environ: Mapping[str, str] | None = None, **overrides: object) -> Settings:
     """Raises `SettingsError`. `overrides` (from the command line) win over everything; `None` counts as not given."""
     environ = os.environ if environ is None else environ
-    values = _from_toml(Path(environ.get("RUNWIRE_CONFIG", "runwire.toml")))
-    fields = Settings.model_fields
-    values = {name: value for name, value in values.items() if f"RUNWIRE_{name.upper()}" not in environ}
-    for name in fields:
-        path = environ.get(f"RUNWIRE_{name.upper()}_FILE")
+    values = _from_toml(_toml_path(environ))
+    _refuse_not_built(environ, values)
+    for name, field in Settings.model_fields.items():
+        variable = str(field.validation_alias or f"RUNWIRE_{name.upper()}")
+        if variable in environ:
+            values.pop(name, None)
+        path = environ.get(f"{variable}_FILE")
         if path is not None:
             try:
                 values[name] = Path(path).read_text(encoding="utf-8").strip()
             except OSError as error:
-                raise SettingsError(f"RUNWIRE_{name.upper()}_FILE cannot be read: {error.strerror}.") from error
+                raise SettingsError(f"{variable}_FILE cannot be read: {error.strerror}.") from error
     values |= {name: value for name, value in overrides.items() if value is not None}
     try:
         settings = Settings(**values)  # pyright: ignore[reportArgumentType]
@@ -81,6 +85,29 @@ def load(environ: Mapping[str, str] | None = None, **overrides: object) -> Setti
         raise SettingsError(f"The settings cannot be used: {said}.") from None
     _refuse_unsafe(settings)
     return settings
+
+
+def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Settings that are given and mean nothing to this version: misspelt, or not built yet. Raises `SettingsError`."""
+    environ = os.environ if environ is None else environ
+    known = {str(field.validation_alias or f"RUNWIRE_{name.upper()}") for name, field in Settings.model_fields.items()}
+    known |= {f"{name}_FILE" for name in known} | OF_THE_COMMAND
+    named = [name for name in environ if name.startswith("RUNWIRE_") and name not in known]
+    named += [name for name in _from_toml(_toml_path(environ)) if name not in Settings.model_fields]
+    return sorted(named)
+
+
+def _toml_path(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("RUNWIRE_CONFIG", "runwire.toml"))
+
+
+def _refuse_not_built(environ: Mapping[str, str], values: Mapping[str, object]) -> None:
+    """A safety setting that this version does not act on must not look as if it were in force."""
+    given = str(environ.get("RUNWIRE_APPROVE_WRITES", values.get("approve_writes", "false"))).strip().lower()
+    if given not in ("", "0", "false", "no", "off"):
+        raise SettingsError(
+            "RUNWIRE_APPROVE_WRITES is not supported by this version: no tool call waits for an approval. Take it out."
+        )
 
 
 def _from_toml(path: Path) -> dict[str, object]:

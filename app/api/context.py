@@ -8,10 +8,9 @@ from typing import cast
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.auth.keys import ANONYMOUS, KeyRing
 from app.core.errors import FieldError, Forbidden, InvalidRequest, NotFound, Unauthenticated
 from app.core.ids import new_id
-from app.core.principal import Principal
+from app.core.principal import Authenticator, Principal
 from app.runs.agents import AgentService
 from app.runs.service import RunService
 from app.tools.service import ToolService
@@ -38,7 +37,7 @@ class Services:
     runs: RunService
     agents: AgentService
     tools: ToolService
-    keys: KeyRing
+    keys: Authenticator
     lifecycle: Lifecycle
     ping: Callable[[], Awaitable[None]]
     """Asks the database whether it answers. Raises `Unavailable`."""
@@ -59,8 +58,8 @@ def authenticate(request: Request, scope: str) -> Principal:
             "A key in the address ends up in logs: send it as `Authorization: Bearer …` or `X-API-Key`."
         )
     _refuse_nul(request)
-    if keys.empty:
-        return ANONYMOUS
+    if keys.anonymous is not None:
+        return keys.anonymous
     presented = _presented_key(request)
     principal = keys.find(presented) if presented else None
     if principal is None:

@@ -40,8 +40,9 @@ class KeyRing:
         return cls(principals)
 
     @property
-    def empty(self) -> bool:
-        return not self._principals
+    def anonymous(self) -> Principal | None:
+        """See `Authenticator`."""
+        return None if self._principals else ANONYMOUS
 
     def find(self, key: str) -> Principal | None:
         return self._principals.get(_digest(key))

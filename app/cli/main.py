@@ -25,13 +25,15 @@ def serve(
 ) -> None:
     """Start the server."""
     from app.cli.serve import EXIT_SETTINGS, run_server
-    from app.settings import SettingsError, load
+    from app.settings import SettingsError, load, unknown_names
 
     try:
         settings = load(host=host, port=port, demo=demo or None)
     except SettingsError as error:
         typer.echo(f"runwire: {error}", err=True)
         raise typer.Exit(EXIT_SETTINGS) from None
+    for name in unknown_names():
+        typer.echo(f"runwire: {name} is no setting of this version and is not used.", err=True)
     code = run_server(settings)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,6 +1,7 @@
 """Who is calling: the tenant and subject that every call, row and tool request carries."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 SCOPES = frozenset({
     "runs:read", "runs:write", "tools:read", "tools:write", "agents:write", "threads:write", "admin",
@@ -18,3 +19,14 @@ class Principal:
 
     def may(self, scope: str) -> bool:
         return self.scopes is None or scope in self.scopes or "admin" in self.scopes
+
+
+class Authenticator(Protocol):
+    """Who a presented key stands for (`app.auth`)."""
+
+    @property
+    def anonymous(self) -> Principal | None:
+        """Who everybody is on a server without keys, which listens on loopback only; `None` when a key is needed."""
+        ...
+
+    def find(self, key: str) -> Principal | None: ...

@@ -31,6 +31,7 @@ async def info() -> Response:
     body = {
         "name": "runwire",
         "version": __version__,
+        "features": ["runs", "streams", "agents", "tools", "plugins", "idempotency"],
         "agent_types": ["tool_calling"],
         "model_providers": ["openai", "scripted", "demo"],
     }
