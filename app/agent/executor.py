@@ -1,7 +1,7 @@
 """The executor: plan, act, observe as one async generator of records, re-enterable in the middle of a round.
 
-It does no I/O of its own. What it yields is durable before it goes on (see `records`), so a tool is never asked to do
-what was not journaled first, and a run can be taken up again from its journal at any point.
+It does no I/O of its own. What it yields is journaled in that order, and durable before a tool is sent anything (see
+`records`), so a tool never does what was not journaled first, and a run can be taken up again from its journal at any point.
 """
 
 import asyncio

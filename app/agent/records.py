@@ -1,7 +1,8 @@
 """What the loop tells its driver: values to be journaled, in order.
 
-The driver appends a yielded tuple in one transaction and asks for more only when that is durable, so whatever the loop
-does after a `yield` happens after its record ("intent before effect"). Only `Output` may be overtaken by the loop.
+The driver appends a yielded tuple in one transaction, after all that was yielded before it. The loop may go on while that
+is being written, but no tool is sent anything before the answer that called it is durable ("intent before effect": the
+runner's dispatch record waits for it), nothing is shown before it is durable, and no round passes without such a wait.
 """
 
 from dataclasses import dataclass
