@@ -136,6 +136,7 @@ class RunwireServer:
             headers=headers,
             timeout=TIMEOUT_S,
             trust_env=False,
+            verify=False,  # plain HTTP; loading the certificates would be most of a short test's time
             limits=limits,
             **options,  # pyright: ignore[reportArgumentType]
         )
