@@ -33,6 +33,10 @@ class RunStream(EventSourceResponse):
     of three and an anyio scope for each send, which is a tenth of the CPU of a short run.
     """
 
+    _sending_since: float | None = None
+    """Loop time at which the send under way began."""
+    _stalled = False
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":
             await super().__call__(scope, receive, send)
@@ -45,22 +49,33 @@ class RunStream(EventSourceResponse):
         except asyncio.CancelledError:
             if self.active or streaming.uncancel():
                 raise
+            if self._stalled:
+                raise SendTimeoutError from None
         finally:
             watching.cancel()
 
     async def _watch(self, receive: Receive, streaming: "asyncio.Task[object]") -> None:
-        """Cancel the stream when the client has left."""
+        """Cancel the stream when the client has left, or has taken nothing of a piece for the whole of the time limit.
+
+        One timer a stream that looks now and then, so a stalled send ends after half of the time limit to the whole of it; a timer a
+        send would cost every event.
+        """
+        loop = asyncio.get_running_loop()
         while self.active:
-            if (await receive())["type"] == "http.disconnect" and self.active:
+            try:
+                async with asyncio.timeout(SEND_TIMEOUT_S / 2):
+                    gone = (await receive())["type"] == "http.disconnect"
+            except TimeoutError:
+                began = self._sending_since
+                gone = self._stalled = began is not None and loop.time() - began >= SEND_TIMEOUT_S / 2
+            if gone and self.active:
                 self.active = False
                 streaming.cancel()
 
     async def _send_with_timeout(self, send: Send, message: Message) -> None:
-        try:
-            async with asyncio.timeout(self.send_timeout):
-                await send(message)
-        except TimeoutError:
-            raise SendTimeoutError from None
+        self._sending_since = asyncio.get_running_loop().time()
+        await send(message)
+        self._sending_since = None
 
 
 async def _pieces(

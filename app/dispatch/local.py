@@ -23,6 +23,9 @@ FIRST_RETRY_S = 0.5
 LAST_RETRY_S = 30.0
 """A run whose journal could not be written is claimed again after a pause that doubles from the first to the last."""
 
+CANCEL_KEPT_S = 60.0
+"""How long a cancel is remembered for a run that has no driver at the moment."""
+
 
 class LocalDispatcher:
     def __init__(
@@ -112,6 +115,8 @@ class LocalDispatcher:
             entry[0].cancel()
             return
         self._cancelled.add(run_id)
+        # For a driver that is about to start; a run that has just ended has none.
+        asyncio.get_running_loop().call_later(CANCEL_KEPT_S, self._cancelled.discard, run_id)
         if run_id in self._queue:
             self._queue.remove(run_id)
             self._claim_soon(run_id)

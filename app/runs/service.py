@@ -114,16 +114,11 @@ class RunService:
     async def page(self, principal: Principal, where: RunFilter, *, after: str | None, limit: int) -> list[RunRecord]:
         return await self._store.page(principal.tenant, where, after=after, limit=limit)
 
-    async def follow(
+    def follow(
         self, principal: Principal, run: RunRecord, *, after: int, types: Collection[str] | None
     ) -> AsyncGenerator[bytes]:
         """Pieces of the run's event stream beyond `after` (see `app.runs.follower`)."""
-        pieces = follow(self._store, self._hub, principal.tenant, run.id, FollowOptions(after, types))
-        try:
-            async for piece in pieces:
-                yield piece
-        finally:
-            await pieces.aclose()
+        return follow(self._store, self._hub, principal.tenant, run.id, FollowOptions(after, types))
 
     def reached(self, run: RunRecord) -> int:
         """The highest event number known to be durable."""

@@ -78,7 +78,7 @@ _FREE_THREAD = Statement(
 FENCED = AppendResult(fenced=True)
 
 
-def write_append(tx: Tx, append: Append) -> AppendResult:
+def write_append(tx: Tx, append: Append, states: checkpoints.States) -> AppendResult:
     """Write an append in the transaction. Under an old epoch nothing is written."""
     row = tx.one(
         _ADVANCE[append.progress is not None, append.transition is not None, append.checkpoint is not None],
@@ -88,7 +88,7 @@ def write_append(tx: Tx, append: Append) -> AppendResult:
         return FENCED
     cancel_requested, tenant = bool(row[0]), row[1]
     if append.checkpoint is not None:
-        checkpoints.add(tx, tenant, append.checkpoint)
+        checkpoints.add(tx, tenant, append.checkpoint, states)
     for call in append.calls:
         tx.run(_CALL, call_row(call))
     for result in append.results:

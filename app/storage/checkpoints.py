@@ -34,6 +34,26 @@ class State:
     delta_bytes: int = 0
 
 
+class States:
+    """The facts of the newest checkpoints, in memory: a run's next one is below its last, so that one is not read again.
+
+    What is remembered never changes. A checkpoint whose transaction was rolled back may be in it, too; nobody has its id.
+    """
+
+    KEPT = 4096
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, str], State] = {}
+
+    def take(self, thread_id: str, checkpoint_id: str) -> State | None:
+        return self._states.pop((thread_id, checkpoint_id), None)
+
+    def keep(self, thread_id: str, checkpoint_id: str, state: State) -> None:
+        if len(self._states) >= self.KEPT:
+            del self._states[next(iter(self._states))]
+        self._states[thread_id, checkpoint_id] = state
+
+
 _INSERT = Statement(insert(checkpoints))
 _PARENT = Statement(
     select(*(checkpoints.c[name] for name in State.__dataclass_fields__)).where(
@@ -88,9 +108,11 @@ def state_of(tx: Tx, thread_id: str, checkpoint_id: str | None) -> State:
     return State(*row)
 
 
-def add(tx: Tx, tenant: str, checkpoint: Checkpoint) -> State:
+def add(tx: Tx, tenant: str, checkpoint: Checkpoint, states: States) -> State:
     """Insert a checkpoint below its parent; its facts. Raises `LookupError` for a parent of another thread."""
-    parent = state_of(tx, checkpoint.thread_id, checkpoint.parent_id)
+    parent = None if checkpoint.parent_id is None else states.take(checkpoint.thread_id, checkpoint.parent_id)
+    if parent is None:
+        parent = state_of(tx, checkpoint.thread_id, checkpoint.parent_id)
     delta = orjson.dumps(checkpoint.delta)
     messages = cast("Sequence[object]", checkpoint.delta.get("messages", ()))
     snapshot: bytes | None = None
@@ -116,6 +138,7 @@ def add(tx: Tx, tenant: str, checkpoint: Checkpoint) -> State:
         "created_at": checkpoint.created_at,
     }
     tx.run(_INSERT, row)
+    states.keep(checkpoint.thread_id, checkpoint.id, state)
     return state
 
 

@@ -108,10 +108,11 @@ class SqlRunStore:
     def __init__(self, database: Database, clock: Callable[[], int] = now_ms) -> None:
         self._db = database
         self._clock = clock
+        self._states = checkpoints.States()
 
     async def create(self, new: NewRun, idempotency: IdempotencyKey | None) -> tuple[RunRecord, bool]:
         now = self._clock()
-        return await self._db.write(lambda tx: _create(tx, new, idempotency, now))
+        return await self._db.write(lambda tx: _create(tx, new, idempotency, now, self._states))
 
     async def find_replay(self, idempotency: IdempotencyKey) -> str | None:
         now = self._clock()
@@ -139,7 +140,7 @@ class SqlRunStore:
         return await self._db.write(lambda tx: _delete(tx, tenant, run_id))
 
     async def append(self, append: Append) -> AppendResult:
-        return await self._db.write(lambda tx: write_append(tx, append))
+        return await self._db.write(lambda tx: write_append(tx, append, self._states))
 
     async def events(self, run_id: str, *, after: int, max_bytes: int) -> Sequence[Batch]:
         values = {"run": run_id, "after": after, "max_bytes": max_bytes}
@@ -193,7 +194,9 @@ def _find_replay(tx: Tx, key: IdempotencyKey, now: int) -> str | None:
     return run_id
 
 
-def _create(tx: Tx, new: NewRun, key: IdempotencyKey | None, now: int) -> tuple[RunRecord, bool]:
+def _create(
+    tx: Tx, new: NewRun, key: IdempotencyKey | None, now: int, states: checkpoints.States
+) -> tuple[RunRecord, bool]:
     run = new.run
     if key is not None:
         made = idempotency.find(tx, key, now)
@@ -215,9 +218,8 @@ def _create(tx: Tx, new: NewRun, key: IdempotencyKey | None, now: int) -> tuple[
             },
         )
     delta = {"messages": [message.to_json() for message in new.input_messages]}
-    state = checkpoints.add(
-        tx, run.tenant, Checkpoint(new.checkpoint_id, run.thread_id, head, run.id, delta, run.created_at)
-    )
+    checkpoint = Checkpoint(new.checkpoint_id, run.thread_id, head, run.id, delta, run.created_at)
+    state = checkpoints.add(tx, run.tenant, checkpoint, states)
     run = replace(run, base_checkpoint_id=head, checkpoint_id=new.checkpoint_id, before=state.messages)
     if new.first is not None:
         run.last_seq, run.batches = new.first.last_seq, 1

@@ -98,7 +98,7 @@ class ToolService:
         except BaseException:
             await self._secrets.forget(principal.tenant, stored.fresh)
             raise
-        if stored.made:
+        if stored.made and (created or spec.signing_secret is None):
             return await self._shown_once(versioned), created
         return registered_json(versioned), created
 

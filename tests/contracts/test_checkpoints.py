@@ -110,10 +110,11 @@ async def test_folding_with_snapshots_equals_plain_folding(
     thread_id = new_id()
     plain: list[Message] = []
     parent: str | None = None
+    states = checkpoints.States()
     for delta in deltas:
         body = {"messages": [message.to_json() for message in delta]}
         checkpoint = Checkpoint(new_id(), thread_id, parent, None, body, 0)
-        state = await database.write(lambda tx, c=checkpoint: checkpoints.add(tx, "acme", c))
+        state = await database.write(lambda tx, c=checkpoint: checkpoints.add(tx, "acme", c, states))
         parent = checkpoint.id
         plain += delta
         assert state.messages == len(plain)

@@ -90,7 +90,7 @@ async def test_a_replay_answers_the_same_and_leaves_no_secret_behind() -> None:
     assert (caught.value.code, at.secrets.values) == ("tool_exists", kept)
 
 
-async def test_a_replacement_keeps_the_secret_and_shows_a_given_one() -> None:
+async def test_a_replacement_keeps_the_secret_and_never_gives_one_back() -> None:
     at = bench()
     created, new = await at.service.put(ME, "lookup", with_token())
     assert new
@@ -100,7 +100,8 @@ async def test_a_replacement_keeps_the_secret_and_shows_a_given_one() -> None:
     rows = at.registry.rows["acme", "lookup"]
     assert rows[0].spec["signing_secret"] == rows[1].spec["signing_secret"]
     given, _ = await at.service.put(ME, "lookup", {**with_token(None), "signing_secret": SECRET})
-    assert given["signing_secret"] == SECRET
+    assert "signing_secret" not in given
+    assert at.registry.rows["acme", "lookup"][2].spec["signing_secret"] != rows[0].spec["signing_secret"]
 
 
 @pytest.mark.parametrize("url", ["https://evil.example.com/x", "http://tools.example.com/x"])
