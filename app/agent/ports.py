@@ -1,15 +1,16 @@
 """What the loop needs from outside: a planner, a model, tools. Each call can be wrapped by `(request, call_next)`."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, Protocol
 
 from app.core.actions import AgentAction, AgentFinish
 from app.core.messages import Message
 from app.core.usage import TokenUsage
+from app.core.values import immutable
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ToolDefinition:
     """A tool as the model is told of it. `parameters` is a JSON Schema object, without what the server fills in itself."""
 
@@ -23,7 +24,7 @@ class ToolDefinition:
 # --- model ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ModelRequest:
     """One call of the model. `messages` is the whole context, oldest first; it must not be changed."""
 
@@ -38,17 +39,17 @@ class ModelRequest:
     """0-based number of this model call within its run. It survives a restart, so a scripted model knows its turn."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TextDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ReasoningDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ToolCallDelta:
     """A fragment of a proposed call. `id` and `name` come with the first fragment of each `index`; `args` is JSON text."""
 
@@ -61,7 +62,7 @@ class ToolCallDelta:
 Delta = TextDelta | ReasoningDelta | ToolCallDelta
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ProposedCall:
     """A tool call as the model said it. `provider_id` may be missing or repeated; `args` is `None` when `raw_args` is no JSON object."""
 
@@ -76,7 +77,7 @@ class ProposedCall:
 NO_TOKENS = TokenUsage()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ModelAnswer:
     """The whole answer, assembled. Exactly one comes, last."""
 
@@ -112,7 +113,7 @@ ModelMiddleware = Callable[[ModelRequest, ModelCall], AsyncGenerator[Delta | Mod
 StepStatus = Literal["success", "error", "timeout", "denied", "cancelled", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PlannedCall:
     """A tool call of this run: numbered, with our own id, journaled before anything is sent."""
 
@@ -127,7 +128,7 @@ class PlannedCall:
     """Set when the call must not be sent (its arguments were no JSON, the round was too long): what the model is told."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ToolOutcome:
     """What became of a call. `observation` is what the model sees; `envelope` is what the application reads."""
 
@@ -179,7 +180,7 @@ ToolMiddleware = Callable[[PlannedCall, ToolCallNext], Awaitable[ToolOutcome]]
 # --- planner -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ProposedAction:
     action: AgentAction
     provider_call_id: str | None = None
@@ -187,7 +188,7 @@ class ProposedAction:
     refusal: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ParseError:
     """The model's text could not be read as a decision (LangChain's OutputParserException, as a value)."""
 
@@ -197,7 +198,7 @@ class ParseError:
     send_to_llm: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Decision:
     """What the planner made of one model answer."""
 
@@ -221,7 +222,7 @@ class Planner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Round:
     """One finished plan-act cycle."""
 
@@ -230,7 +231,7 @@ class Round:
     """In call order."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Turn:
     """What a planner decides from. The lists grow in place and must not be changed or kept."""
 

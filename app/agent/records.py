@@ -5,13 +5,13 @@ is being written, but no tool is sent anything before the answer that called it 
 runner's dispatch record waits for it), nothing is shown before it is durable, and no round passes without such a wait.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from app.agent.ports import Delta, PlannedCall, ToolOutcome
 from app.core.actions import AgentFinish
 from app.core.messages import Message
 from app.core.usage import TokenUsage
+from app.core.values import immutable
 
 StopReason = Literal[
     "finish", "return_direct", "max_iterations", "max_execution_time", "usage_limit", "max_repeats",
@@ -19,7 +19,7 @@ StopReason = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Output:
     """A piece of the answer as the model speaks it."""
 
@@ -28,7 +28,7 @@ class Output:
     delta: Delta
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Answered:
     """A complete model answer: its usage, the message it adds to the conversation, the calls it proposes."""
 
@@ -40,7 +40,7 @@ class Answered:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class StepDone:
     """One call has its result. Steps come in finishing order."""
 
@@ -48,14 +48,14 @@ class StepDone:
     outcome: ToolOutcome
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class RoundClosed:
     """All calls of the round have their results: the messages for the model, in call order."""
 
     messages: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Finished:
     """The run's end by the agent or by a limit."""
 
@@ -65,7 +65,7 @@ class Finished:
     """What the stop adds to the conversation (a limit's text); a normal answer is in its `Answered`."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Failed:
     """The run's end by a rule of the loop: `output_parsing_error`, `missing_output_keys`, `tool_error`."""
 

@@ -1,11 +1,13 @@
 """The settings of an agent, checked and with their defaults. Names are LangChain's AgentExecutor's where it has them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Literal, cast
 
+from app.core.values import immutable
 
-@dataclass(frozen=True, slots=True)
+
+@immutable
 class Limits:
     """Caps that stop a run with `stop_reason` `usage_limit`; `None` = no cap."""
 
@@ -15,7 +17,7 @@ class Limits:
     max_total_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AgentSettings:
     type: Literal["tool_calling"] = "tool_calling"
     instructions: str | None = None

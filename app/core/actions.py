@@ -3,14 +3,14 @@
 The names and fields are LangChain's (`langchain_core.agents`), so that its users recognise them.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from app.core.json import encode_text
 from app.core.messages import Message
+from app.core.values import immutable
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AgentAction:
     """A request to run one tool. `log` is the model's full text behind it, for audit and for its next turn."""
 
@@ -27,7 +27,7 @@ class AgentAction:
         return (Message("assistant", self.log),)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AgentActionMessageLog(AgentAction):
     """An action that came as a chat message: `message_log` keeps the message itself, so nothing is lost in text."""
 
@@ -38,7 +38,7 @@ class AgentActionMessageLog(AgentAction):
         return self.message_log
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AgentStep:
     """An action and what it brought. `observation` is any JSON value."""
 
@@ -53,7 +53,7 @@ class AgentStep:
         return (Message("user", text),)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AgentFinish:
     """The end: what to return, usually `{"output": …}`. `log` is the model's full text."""
 

@@ -18,10 +18,10 @@ RunwireError
     └── ToolWithdrawn       a dispatch of a tool that was deleted meanwhile: send nothing
 """
 
-from dataclasses import dataclass
+from app.core.values import immutable
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class FieldError:
     """One wrong place in a body: a JSON pointer (RFC 6901) and what to do about it."""
 

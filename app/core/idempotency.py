@@ -1,13 +1,14 @@
 """Idempotency keys: the same POST twice gives the same resource once."""
 
 import hashlib
-from dataclasses import dataclass
+
+from app.core.values import immutable
 
 KEPT_MS = 24 * 3600 * 1000
 """How long a key is remembered (contract, section 1)."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class IdempotencyKey:
     """The scope of a key: tenant + route + key. `body_sha256` tells a repeat from a mistake."""
 

@@ -1,8 +1,10 @@
 """Messages as the model is shown them, in Chat Completions' shape."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, cast
+
+from app.core.values import immutable
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -10,7 +12,7 @@ Content = str | list[dict[str, object]] | None
 """Text, or parts as Chat Completions has them (`{"type":"text","text":…}`, `{"type":"image_url",…}`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ToolCall:
     """A call inside an assistant message. `id` is the model-facing one: the provider's, or ours where it was missing or repeated."""
 
@@ -20,7 +22,7 @@ class ToolCall:
     """The arguments; text where the model's JSON could not be parsed (kept as it came)."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Message:
     role: Role
     content: Content = None

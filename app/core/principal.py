@@ -1,7 +1,8 @@
 """Who is calling: the tenant and subject that every call, row and tool request carries."""
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from app.core.values import immutable
 
 SCOPES = frozenset({
     "runs:read", "runs:write", "tools:read", "tools:write", "agents:write", "threads:write", "admin",
@@ -9,7 +10,7 @@ SCOPES = frozenset({
 """The server's own scopes (contract, section 1). A team adds its own names for its tools."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Principal:
     tenant: str
     subject: str

@@ -1,13 +1,13 @@
 """Versioned, named resources of a tenant: what agents and tools have in common in storage."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from app.core.idempotency import IdempotencyKey
+from app.core.values import immutable
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Versioned:
     """One version of a named resource. Versions start at 1, never change, and stay readable after a delete."""
 

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from app.core.values import immutable
 
-@dataclass(frozen=True, slots=True)
+
+@immutable
 class TokenUsage:
     """Tokens of one model call as the provider counted them; 0 where it did not say."""
 

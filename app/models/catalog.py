@@ -1,7 +1,7 @@
 """The model catalog: turns an AgentSpec's `model` into a pinned one, and a pinned one into a chat model."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 import httpx
@@ -9,6 +9,7 @@ import httpx
 from app.agent.ports import ChatModel
 from app.core.errors import FieldError, InvalidRequest, ModelError, NotSupported
 from app.core.registry import SecretStore
+from app.core.values import immutable
 from app.models.demo import DemoModel
 from app.models.http import ModelClient, Timeouts
 from app.models.openai import OpenAIChatModel
@@ -19,7 +20,7 @@ from app.models.spec import check_model
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ModelOptions:
     """What the operator configured. The key goes to `openai_base_url` and nowhere else."""
 

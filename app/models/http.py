@@ -9,13 +9,14 @@ import contextlib
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import time
 from typing import TypeVar
 
 import httpx
 import httpx_sse
 
+from app.core.values import immutable
 from app.models.failures import ProviderError, of_error_object, of_status
 from app.models.openai_wire import decode_chunk
 from app.models.pool import PooledTransport
@@ -34,7 +35,7 @@ DRAIN_S = 0.05
 """How long the body's end is waited for after `[DONE]`, so that the connection can be used again."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Timeouts:
     """Seconds. What counts is chunks, so a server that keeps sending comments or single bytes does not gain time."""
 
@@ -46,7 +47,7 @@ class Timeouts:
     """One whole answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ModelCall:
     """One request. `secret` is the key in it, kept out of every error."""
 

@@ -1,11 +1,12 @@
 """Retries: how often and how late a request to a model's server is sent again. Pure: time and chance are parameters."""
 
 import math
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
+from app.core.values import immutable
 
-@dataclass(frozen=True, slots=True)
+
+@immutable
 class Retries:
     """How a request is sent again that failed before its first chunk, in a way that may pass."""
 

@@ -1,12 +1,12 @@
 """Model specs: what an AgentSpec's `model` may be, checked and made ready to be pinned."""
 
 import re
-from dataclasses import dataclass
 from typing import Annotated, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from app.core.errors import FieldError, InvalidRequest, NotSupported
+from app.core.values import immutable
 from app.models.openai_wire import LEFT_OUT_BY_NULL, RESERVED_PARAMS
 from app.models.scripted import error_code
 
@@ -17,7 +17,7 @@ _NOT_BUILT = frozenset(("anthropic",))
 """Providers of the contract that this version has no client for."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CheckedModel:
     """A checked spec. `pinned` is JSON without secrets; `api_key` still has to be stored and referred to from it."""
 

@@ -6,10 +6,10 @@ there is nothing more it waits for "the run has reached N". So there is no momen
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable
-from dataclasses import dataclass
 
 from app.core.errors import Unavailable
 from app.core.events import ALWAYS_SENT
+from app.core.values import immutable
 from app.runs.hub import Hub, Tail
 from app.runs.ports import RunStore
 from app.runs.records import Batch
@@ -22,7 +22,7 @@ ELSEWHERE_POLL_S = 1.0
 """How often a run is looked up whose driver is not in this process (after a crash, until it is taken up again)."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class FollowOptions:
     after: int = 0
     """The last sequence number the reader has."""

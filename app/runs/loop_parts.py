@@ -1,7 +1,6 @@
 """Assembling a run's loop from its pinned spec: settings, planner, model and tools."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 from app.agent.planners import ToolCallingPlanner
@@ -21,6 +20,7 @@ from app.agent.settings import AgentSettings
 from app.core.errors import ModelError
 from app.core.ids import IdFactory
 from app.core.principal import Principal
+from app.core.values import immutable
 from app.runs.records import RunRecord
 from app.tools.runner import BoundTools, ToolRunContext
 
@@ -39,7 +39,7 @@ class ToolBinder(Protocol):
     async def bind(self, pins: Sequence[Mapping[str, object]], run: ToolRunContext) -> BoundTools: ...
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LoopParts:
     settings: AgentSettings
     planner: Planner

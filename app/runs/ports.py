@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from app.core.idempotency import IdempotencyKey
 from app.core.messages import Message
+from app.core.values import immutable
 from app.runs.records import Append, AppendResult, Batch, CallRecord, Checkpoint, RunRecord
 from app.runs.status import RunStatus
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NewRun:
     """All that accepting a run writes, in one transaction."""
 
@@ -30,7 +30,7 @@ class NewRun:
     """The `run` event, when claimed at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class RunFilter:
     status: RunStatus | None = None
     agent: str | None = None

@@ -6,6 +6,7 @@ from typing import Literal
 
 from app.agent.ports import StepStatus
 from app.agent.records import StopReason
+from app.core.values import immutable
 from app.runs.status import RunStatus
 
 OnDisconnect = Literal["continue", "cancel"]
@@ -58,7 +59,7 @@ class RunRecord:
     finished_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Checkpoint:
     """A change of a thread's state: what the reducers were given, on top of the parent's state."""
 
@@ -110,7 +111,7 @@ class CallRecord:
     duration_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CallResult:
     """The end of a call, written with its `step` event."""
 
@@ -126,7 +127,7 @@ class CallResult:
     duration_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Dispatch:
     """An attempt about to be sent. Refused when a cancel was requested, or when the registered tool was deleted."""
 
@@ -138,7 +139,7 @@ class Dispatch:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Progress:
     """The run's projection after a batch."""
 
@@ -148,7 +149,7 @@ class Progress:
     active_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Transition:
     """A change of status, in the transaction of the events that tell it."""
 
@@ -160,7 +161,7 @@ class Transition:
     """Set on a terminal status: the thread's head then moves to the run's newest checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Batch:
     """A row of the journal: consecutive events, already encoded.
 
@@ -178,7 +179,7 @@ class Batch:
         return self.first_seq + self.n - 1
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Append:
     """What one transaction adds to a run. All of it or nothing, and nothing under an old epoch."""
 
@@ -200,7 +201,7 @@ class Append:
 DispatchVerdict = Literal["sent", "cancelled", "withdrawn"]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AppendResult:
     """`fenced`: nothing was written. `dispatches`: a verdict each, in order; a refused one left no record."""
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from app.agent.context import model_messages
@@ -12,6 +11,7 @@ from app.core.idempotency import IdempotencyKey
 from app.core.ids import IdFactory
 from app.core.messages import Message
 from app.core.principal import Principal
+from app.core.values import immutable
 from app.runs.agents import AgentService
 from app.runs.driver import now_ms, run_event
 from app.runs.fold import fold
@@ -29,7 +29,7 @@ SETTLED = TERMINAL | {"interrupted"}
 """Statuses a waiter is told of."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Accepted:
     run: RunRecord
     request: RunCreate

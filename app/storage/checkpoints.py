@@ -5,13 +5,13 @@ stay linear in its deltas. Messages are spliced as JSON text and decoded once, w
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import orjson
 from sqlalchemy import bindparam, func, insert, select
 
 from app.core.messages import Message
+from app.core.values import immutable
 from app.runs.records import Checkpoint
 from app.storage.database import Tx
 from app.storage.statement import Row, Statement
@@ -23,7 +23,7 @@ MIN_SNAPSHOT_BYTES = 64 * 1024
 _START = b'{"messages":['
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class State:
     """Facts of a checkpoint that its children need. The state before the first checkpoint is all zero."""
 

@@ -1,11 +1,11 @@
 """Opening storage: the database behind an address, and the stores on it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from app.core.errors import InvalidRequest
 from app.core.registry import Registry, SecretStore
+from app.core.values import immutable
 from app.runs.ports import RunStore
 from app.storage import tables
 from app.storage.database import Database
@@ -17,7 +17,7 @@ from app.storage.secrets import SqlSecretStore
 from app.storage.sqlite import SqliteDatabase
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Stores:
     """Every storage port, on one database."""
 

@@ -1,11 +1,12 @@
 """One attempt at a tool call: what came of it, and what that means for the call (the table in docs/tools.md)."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, Protocol
 
 from app.agent.ports import StepStatus
 from app.core.principal import Principal
+from app.core.values import immutable
 from app.tools.plugin_api import Effect
 
 AttemptKind = Literal["output", "failed", "not_executed", "uncertain", "deferred"]
@@ -14,7 +15,7 @@ AttemptKind = Literal["output", "failed", "not_executed", "uncertain", "deferred
 NO_META: Mapping[str, object] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Attempt:
     """What came of sending a call once."""
 
@@ -32,7 +33,7 @@ class Attempt:
     """Set where the log holds more under this id."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Sending:
     """A call that passed its checks: the same for each of its attempts."""
 
@@ -61,7 +62,7 @@ class Executor(Protocol):
     def prepare(self, sending: Sending) -> Send: ...
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Verdict:
     """The end of a call."""
 

@@ -1,10 +1,11 @@
 """A tool made ready to run: all that a call needs, worked out once for each version."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, cast
 
 from app.agent.ports import ToolDefinition
+from app.core.values import immutable
 from app.tools.attempt import Executor
 from app.tools.plugin_api import Effect
 from app.tools.schema import ArgumentSchema
@@ -12,7 +13,7 @@ from app.tools.schema import ArgumentSchema
 Source = Literal["registered", "plugin", "inline"]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CompiledTool:
     name: str
     source: Source

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from app.agent.ports import PlannedCall, StepStatus, ToolOutcome
+from app.core.values import immutable
 from app.tools import envelope
 from app.tools.attempt import Attempt, settle
 from app.tools.compiled import CompiledTool
@@ -24,7 +25,7 @@ class Live:
         self.chain.append({"stage": stage, "verdict": verdict, "at": now_ms(), "detail": detail})
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class End:
     """How a call ended, before it is put into an outcome."""
 

@@ -7,7 +7,6 @@ import secrets
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
 
@@ -15,6 +14,7 @@ import httpx
 import orjson
 import structlog
 
+from app.core.values import immutable
 from app.tools.attempt import Attempt, Send, Sending
 from app.tools.egress import EgressGuard, EgressRefused
 from app.tools.result import read_body
@@ -34,7 +34,7 @@ _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class HttpTarget:
     """Where and how a tool is called. Secrets are here in the clear, in memory only."""
 
@@ -106,7 +106,7 @@ class HttpToolClient:
         return read_answer(sending.tool, response.status_code, response.headers, data, more, target.max_result_bytes)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class HttpExecutor:
     """Reaches one tool over HTTP."""
 

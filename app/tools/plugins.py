@@ -8,7 +8,6 @@ import importlib.metadata
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, cast
 
@@ -18,6 +17,7 @@ from pydantic import ValidationError
 from app.agent.ports import ToolDefinition
 from app.core.errors import InvalidRequest
 from app.core.ids import NAME_PATTERN
+from app.core.values import immutable
 from app.tools.attempt import Attempt, Send, Sending
 from app.tools.compiled import CompiledTool, text_key_of
 from app.tools.plugin_api import Tool, ToolContext, ToolError
@@ -137,7 +137,7 @@ def _compile(tool: AnyTool, threads: ThreadPoolExecutor) -> CompiledTool:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PluginExecutor:
     """Calls the function: directly under a timeout if it is async, else in a thread."""
 

@@ -15,6 +15,7 @@ from app.agent.ports import CutReason, PlannedCall, ToolDefinition, ToolOutcome
 from app.core.errors import ToolWithdrawn
 from app.core.ids import new_id
 from app.core.principal import Principal
+from app.core.values import immutable
 from app.tools.attempt import Attempt, Send, Sending, backoff_s, may_repeat
 from app.tools.compiled import CompiledTool
 from app.tools.ending import End, Live, now_ms, outcome_of, settled, unknown, withdrawn
@@ -46,7 +47,7 @@ class ToolRunContext:
     new_id: Callable[[], str] = new_id
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CallFacts:
     """What is known of a call before it is sent, for its row."""
 

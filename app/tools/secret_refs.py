@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from app.core.registry import SecretStore
+from app.core.values import immutable
 from app.tools.signing import new_secret
 from app.tools.spec import ToolSpec
 
@@ -13,7 +13,7 @@ _SECRET_HEADER = re.compile(r"key|token|secret|auth|cookie|password|credential|s
 """Headers whose values are kept like tokens: encrypted, and never shown again."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class StoredSpec:
     """A spec that may be kept anywhere."""
 
@@ -24,7 +24,7 @@ class StoredSpec:
     """Whether a signing secret came into being or was given, so that it is to be shown."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Secrets:
     """What the references of a spec stand for."""
 

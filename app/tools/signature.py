@@ -6,18 +6,18 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, cast
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
+from app.core.values import immutable
 from app.tools.plugin_api import ToolContext
 
 _PLAIN = (str, float, bool, int, dict, list, type(None), object, Any)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Signature:
     """What a call of the function needs to know."""
 
