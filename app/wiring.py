@@ -1,11 +1,13 @@
 """The composition root: settings become the parts of a server, once."""
 
+import contextlib
 from dataclasses import dataclass
 
 from pydantic import SecretStr
 
 from app.api.context import Lifecycle, Services
 from app.auth.keys import KeyRing
+from app.core.errors import Conflict
 from app.core.ids import new_id
 from app.dispatch.local import LocalDispatcher
 from app.models.catalog import ModelCatalog, ModelOptions
@@ -54,16 +56,18 @@ class Parts:
     async def _register_demo_agent(self) -> None:
         from app.auth.keys import ANONYMOUS
 
-        await self.services.agents.put(ANONYMOUS, "demo", DEMO_AGENT)
+        with contextlib.suppress(Conflict):  # there is one already, perhaps edited
+            await self.services.agents.create(ANONYMOUS, DEMO_AGENT, None)
 
     def drain(self) -> None:
         """Take no more work and end every stream resumably; `/readyz` answers 503 from now on."""
         self.services.lifecycle.draining = True
         self.hub.drain()
 
-    async def stop(self) -> None:
+    async def stop(self, grace_s: float | None = None) -> None:
+        """`grace_s`: seconds for tool calls under way; `None` = the setting's."""
         self.drain()
-        await self.dispatcher.stop()
+        await self.dispatcher.stop(self.settings.shutdown_grace_s if grace_s is None else grace_s)
         await self.models.close()
         await self.http_tools.aclose()
         self.plugins.close()

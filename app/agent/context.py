@@ -23,7 +23,8 @@ def model_messages(
         return [*system, *messages] if system else messages
     kept: list[list[Message]] = []
     after = messages[before:]
-    end = len(after)
+    end = sum(len(item.results) + (item.message is not None) for item in rounds)
+    ending = after[end:]  # an answer or a limit's text after the last round
     for item in reversed(rounds):
         if keep <= 0:
             break
@@ -35,7 +36,7 @@ def model_messages(
             [] if item.message is None else [_with_calls(item.message, {call.provider_call_id for call, _ in results})]
         )
         kept.append([*head, *tail])
-    return [*system, *messages[:before], *(message for group in reversed(kept) for message in group)]
+    return [*system, *messages[:before], *(message for group in reversed(kept) for message in group), *ending]
 
 
 def _with_calls(message: Message, ids: set[str | None]) -> Message:

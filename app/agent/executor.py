@@ -14,8 +14,9 @@ from app.agent.records import Answered, Failed, Finished, Output, Record, StopRe
 from app.agent.settings import AgentSettings
 from app.agent.state import LoopState, OpenCall
 from app.agent.stop import limit_reached, stopped
-from app.core.actions import AgentAction, AgentFinish
+from app.core.actions import AgentAction, AgentActionMessageLog, AgentFinish
 from app.core.ids import IdFactory
+from app.core.messages import Message
 
 EXCEPTION_TOOL = "_Exception"
 """The tool name of a step that stands for an answer which could not be read (AgentExecutor's ExceptionTool)."""
@@ -61,9 +62,11 @@ async def execute(
             yield (_stop(state, planner, "max_execution_time"),)
             return
         answered, end = _take(state, settings, decision, message_id, new_id)
-        yield (answered, end) if end is not None else (answered,)
         if end is not None:
+            # A failure may leave calls that will not be made: each still gets its one result.
+            yield (answered, *close_round(state, planner, tools, "cancelled"), end)
             return
+        yield (answered,)
 
 
 class _OutOfTime(Exception):
@@ -121,6 +124,7 @@ def _take(
         unreadable = None if isinstance(outcome, tuple) and outcome else _unreadable(outcome, settings)
         if isinstance(unreadable, Failed):
             end = unreadable
+            calls = _number(state, settings, _not_made(decision.message), new_id)
         else:
             actions = outcome if isinstance(outcome, tuple) and unreadable is None else (unreadable,)
             calls = _number(state, settings, tuple(action for action in actions if action is not None), new_id)
@@ -128,6 +132,17 @@ def _take(
     state.open_message = decision.message if calls else None
     state.open_calls = [OpenCall(call) for call in calls]
     return Answered(state.iteration, message_id, decision.message, calls, decision.tokens, decision.model), end
+
+
+def _not_made(message: Message | None) -> tuple[ProposedAction, ...]:
+    """The calls of an answer that ends the run because it could not be read."""
+    if message is None:
+        return ()
+    refusal = "Not run: the answer it came with could not be read."
+    return tuple(
+        ProposedAction(AgentActionMessageLog(call.name, call.args, message_log=(message,)), call.id, refusal)
+        for call in message.tool_calls
+    )
 
 
 def _unreadable(outcome: tuple[ProposedAction, ...] | ParseError, settings: AgentSettings) -> ProposedAction | Failed:

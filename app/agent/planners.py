@@ -105,6 +105,8 @@ class ToolCallingPlanner:
         values: dict[str, object] = {"output": text}
         if answer.finish_reason == "length":
             values["truncated"] = True
+        if answer.finish_reason == "content_filter":
+            values["filtered"] = True
         if answer.refusal is not None:
             values["refusal"] = True
         message = Message("assistant", text, refusal=answer.refusal)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import socket
 import sys
@@ -26,6 +27,7 @@ TCP_USER_TIMEOUT_MS = 30_000
 GC_ALLOCATIONS = 20_000
 """Objects made between two looks for garbage cycles. Python's 700 takes a tenth of a short run; runs make few cycles."""
 
+EXIT_HURRIED = 130
 EXIT_SETTINGS = 2
 EXIT_STORAGE = 3
 
@@ -87,7 +89,7 @@ async def serve(settings: Settings, *, on_ready: "asyncio.Future[str] | None" = 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, _on_signal, stop)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     stopping = asyncio.create_task(stop.wait())
     if on_ready is not None:
@@ -96,12 +98,19 @@ async def serve(settings: Settings, *, on_ready: "asyncio.Future[str] | None" = 
     parts.drain()
     await asyncio.wait((serving,), timeout=min(STREAMS_CLOSE_S, settings.shutdown_grace_s))
     server.should_exit = True
-    stopped = asyncio.create_task(parts.stop())
+    stopped = asyncio.create_task(parts.stop(max(0.0, settings.shutdown_grace_s - STREAMS_CLOSE_S)))
     await asyncio.wait((serving, stopped), timeout=settings.shutdown_grace_s)
     server.force_exit = True
     stopping.cancel()
     await asyncio.gather(serving, stopped, return_exceptions=True)
     return 0
+
+
+def _on_signal(stop: asyncio.Event) -> None:
+    """The first signal stops in good order; a second one ends the process, as a crash would: the journal allows it."""
+    if stop.is_set():
+        os._exit(EXIT_HURRIED)
+    stop.set()
 
 
 def _said(error: RunwireError | OSError) -> str:

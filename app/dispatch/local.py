@@ -121,11 +121,18 @@ class LocalDispatcher:
             self._queue.remove(run_id)
             self._claim_soon(run_id)
 
-    async def stop(self) -> None:
-        """Stop driving; the runs stay as they are journaled and are taken up at the next start."""
+    async def stop(self, grace_s: float) -> None:
+        """Stop driving; the runs stay as they are journaled and are taken up at the next start.
+
+        Tool calls under way may end within `grace_s` seconds, so that a restart leaves none of them unknown.
+        """
         self._stopping = True
         self._queue.clear()
+        for driver, _ in self._drivers.values():
+            driver.leave()
         tasks = [*self._claiming, *(task for _, task in self._drivers.values())]
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace_s)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -57,7 +57,9 @@ class AgentService:
                     "The body names another agent.", errors=(FieldError("/name", f"must be `{name}`"),)
                 )
         spec = check(RegisteredAgentSpec, body)
-        record, new = await self._registry.put(principal.tenant, name, await self._stored(principal, spec))
+        stored = await self._stored(principal, spec)
+        _keep_key(stored, await self._registry.get(principal.tenant, name))
+        record, new = await self._registry.put(principal.tenant, name, stored)
         return self._public(record), new
 
     async def get(self, principal: Principal, name: str) -> dict[str, object]:
@@ -101,6 +103,7 @@ class AgentService:
             model = await self._models.pin(principal.tenant, spec.model, pointer="/agent/model")
             stored, name, version = {"agent": settings_json(spec), "model": model}, None, None
         settings = _overridden(cast("dict[str, object]", stored["agent"]), config)
+        _check_choice(settings, tools)
         return name, {"agent": settings, "agent_version": version, "model": stored["model"], "tools": tools}
 
     async def _stored(self, principal: Principal, spec: RegisteredAgentSpec) -> dict[str, object]:
@@ -129,6 +132,25 @@ class AgentService:
             "tools": [tool if isinstance(tool, str) else {"name": tool["name"], "inline": True} for tool in tools],
             "created_at": rfc3339(record.created_at),
         }
+
+
+def _keep_key(stored: dict[str, object], old: Versioned | None) -> None:
+    """A replacement that leaves the model's write-only key out keeps the old one, as long as it goes to the same place."""
+    new = cast("dict[str, object]", stored["model"])
+    before = cast("dict[str, object]", {} if old is None else old.spec["model"])
+    same = all(new.get(name) == before.get(name) for name in ("provider", "base_url"))
+    if same and "api_key" in before and "api_key" not in new:
+        new["api_key"] = before["api_key"]
+
+
+def _check_choice(settings: Mapping[str, object], tools: Sequence[Mapping[str, object]]) -> None:
+    choice = settings.get("tool_choice")
+    if isinstance(choice, str) and choice not in ("auto", "none", "required", *(tool["name"] for tool in tools)):
+        raise InvalidRequest(
+            f"`tool_choice` names a tool that the agent does not have: {choice[:64]}.",
+            code="unknown_tool",
+            errors=(FieldError("/agent/tool_choice", "unknown tool"),),
+        )
 
 
 def _overridden(settings: dict[str, object], config: RunConfig) -> dict[str, object]:

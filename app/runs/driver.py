@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Coroutine
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 
 import structlog
 
@@ -21,6 +21,9 @@ from app.runs.journal import RunJournal
 from app.runs.loop_parts import LOST_PLANNER, LOST_TOOLS, LoopAssembler, LoopParts
 from app.runs.ports import RunStore
 from app.runs.records import CallRecord, CallResult, Dispatch, Progress, RunRecord, Transition
+
+TIME_KEPT_S = 1.0
+"""How often the active time of a run with a time limit is journaled: at most so much is forgotten by a crash."""
 
 log = structlog.get_logger("runwire.runs")
 
@@ -41,6 +44,7 @@ class Driver:
         self._started = time.monotonic()
         self._task: asyncio.Task[None] | None = None
         self._cancelled = run.cancel_requested
+        self._leaving = False
         self._ended = False
         """The `end` event is added; nothing may follow it."""
         self._paced = False
@@ -53,6 +57,15 @@ class Driver:
         self._cancelled = True
         if self._task is not None and not self._ended:
             self._task.cancel()  # before that, `_loop` looks at the flag once the state is known
+
+    def leave(self) -> None:
+        """The server goes down: stop at the next point where nothing is under way that cannot simply be asked again.
+
+        A model call is; tool calls are let to their end, and their results are journaled.
+        """
+        self._leaving = True
+        if self._task is not None and not self._ended and (self._state is None or not self._state.open_calls):
+            self._task.cancel()
 
     async def begin(self, history: list[Message] | None) -> None:
         """Run to the end from the start; the `run` event is journaled. `history`: the conversation, `None` reads it."""
@@ -99,8 +112,9 @@ class Driver:
 
     async def _take_up(self) -> LoopState:
         run = self._run
-        self._journal.emit("run", run_event(run))
-        await self._journal.commit()
+        if not (run.cancel_requested and run.last_seq == 0):  # cancelled while it was queued: it never ran
+            self._journal.emit("run", run_event(run))
+            await self._journal.commit()
         messages = await self._store.messages(run.thread_id, run.checkpoint_id)
         return fold(run, messages, await self._store.calls(run.id))
 
@@ -110,10 +124,15 @@ class Driver:
         self._parts = parts = await self._assembler.assemble(self._run, self._record_dispatch)
         if self._cancelled:
             raise RunCancelled("The run was cancelled.")
+        if self._leaving:
+            raise asyncio.CancelledError
         self._task = asyncio.current_task()
-        async with aclosing(
-            execute(self._state, parts.settings, parts.planner, parts.tools, new_id=self._new_id)
-        ) as records:
+        async with AsyncExitStack() as ending:
+            if parts.settings.max_execution_time is not None:
+                ending.callback(asyncio.create_task(self._keep_time()).cancel)
+            records = await ending.enter_async_context(
+                aclosing(execute(self._state, parts.settings, parts.planner, parts.tools, new_id=self._new_id))
+            )
             async for group in records:
                 if len(group) == 1 and isinstance(group[0], Output):
                     if journal.emit_soon("output", output_event(group[0])):
@@ -124,6 +143,18 @@ class Driver:
                 self._set_progress()
                 if journal.start() or self._must_wait(group[-1]):
                     await journal.commit()
+                if self._leaving and not self._ended and not self._state.open_calls:
+                    await journal.commit()
+                    raise asyncio.CancelledError
+
+    async def _keep_time(self) -> None:
+        """Journal the run's active time while nothing else is, so that a crash does not give its time limit anew."""
+        while True:
+            await asyncio.sleep(TIME_KEPT_S)
+            if self._ended or self._journal.failed:
+                return
+            self._set_progress()
+            self._journal.start()
 
     def _must_wait(self, last: Record) -> bool:
         """Whether the loop may go on only when what it told is durable.

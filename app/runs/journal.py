@@ -57,7 +57,15 @@ class _Pending:
 
     @property
     def empty(self) -> bool:
-        return not (self.parts or self.dispatches or self.transition or self.checkpoint or self.calls or self.results)
+        return not (
+            self.parts
+            or self.dispatches
+            or self.transition
+            or self.checkpoint
+            or self.calls
+            or self.results
+            or self.progress
+        )
 
 
 class RunJournal:

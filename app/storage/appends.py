@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, func, insert, select, update
 from app.runs.records import Append, AppendResult, Batch, Dispatch, DispatchVerdict
 from app.storage import checkpoints
 from app.storage.database import Tx
+from app.storage.registry import DELETED
 from app.storage.rows import call_row, result_row, text, text_or_null
 from app.storage.statement import Statement
 from app.storage.tables import journal, runs, threads, tool_calls, tools
@@ -64,9 +65,21 @@ _DISPATCH = Statement(
     )
     .where(tool_calls.c.id == bindparam("call_id"), tool_calls.c.run_id == bindparam("run"))
 )
+_deleted = tools.alias("deleted")
 _TOOL_LIVES = Statement(
     select(tools.c.version).where(
-        tools.c.tenant == bindparam("tenant"), tools.c.name == bindparam("name"), tools.c.live == 1
+        tools.c.tenant == bindparam("tenant"),
+        tools.c.name == bindparam("name"),
+        tools.c.live == 1,
+        ~select(_deleted.c.version)
+        .where(
+            _deleted.c.tenant == tools.c.tenant,
+            _deleted.c.name == tools.c.name,
+            _deleted.c.live == DELETED,
+            _deleted.c.version
+            >= select(tool_calls.c.tool_version).where(tool_calls.c.id == bindparam("call_id")).scalar_subquery(),
+        )
+        .exists(),
     )
 )
 _FREE_THREAD = Statement(
@@ -100,7 +113,8 @@ def write_append(tx: Tx, append: Append, states: checkpoints.States) -> AppendRe
             _dispatch(tx, append.run_id, tenant, dispatch, private, cancel_requested=cancel_requested)
             for dispatch in append.dispatches
         )
-    write_batch(tx, append.run_id, tenant, append.batch, append.epoch, append.events, private)
+    if append.events.n or private:
+        write_batch(tx, append.run_id, tenant, append.batch, append.epoch, append.events, private)
     if append.transition is not None and append.transition.finished_at is not None:
         tx.run(_FREE_THREAD, {"head": row[2], "thread": append.thread_id, "run": append.run_id})
     return AppendResult(False, cancel_requested, verdicts)
@@ -135,8 +149,10 @@ def _dispatch(
 ) -> DispatchVerdict:
     if cancel_requested:
         return "cancelled"
-    if dispatch.registered and tx.one(_TOOL_LIVES, {"tenant": tenant, "name": dispatch.tool}) is None:
-        return "withdrawn"
+    if dispatch.registered:
+        named = {"tenant": tenant, "name": dispatch.tool, "call_id": dispatch.tool_call_id}
+        if tx.one(_TOOL_LIVES, named) is None:
+            return "withdrawn"
     tx.run(
         _DISPATCH,
         {"call_id": dispatch.tool_call_id, "run": run_id, "attempt": dispatch.attempt, "at": dispatch.at},

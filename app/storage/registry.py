@@ -14,6 +14,9 @@ from app.storage.database import Database, Tx
 from app.storage.rows import text
 from app.storage.statement import Row, Statement
 
+DELETED = -1
+"""`live` of the version at which a name was deleted: a run that pinned it or an older one may not call it any more."""
+
 Kind = Literal["tool", "agent"]
 
 
@@ -32,7 +35,9 @@ class _Queries:
             .order_by(c.name)
             .limit(bindparam("limit"))
         )
-        self.retire = Statement(update(table).values(live=0).where(*own, c.live == 1).returning(c.version))
+        retired = update(table).where(*own, c.live == 1).returning(c.version)
+        self.retire = Statement(retired.values(live=0))
+        self.delete = Statement(retired.values(live=DELETED))
         self.insert = Statement(insert(table))
 
 
@@ -67,7 +72,7 @@ class SqlRegistry:
 
     async def delete(self, tenant: str, name: str) -> bool:
         values = {"of_tenant": tenant, "of_name": name}
-        return await self._db.write(lambda tx: tx.one(self._q.retire, values) is not None)
+        return await self._db.write(lambda tx: tx.one(self._q.delete, values) is not None)
 
     def _create(
         self, tx: Tx, tenant: str, name: str, spec: dict[str, object], key: IdempotencyKey | None, now: int
@@ -75,14 +80,13 @@ class SqlRegistry:
         if key is not None:
             made = idempotency.find(tx, key, now)
             if made is not None:
-                # As it is now; where it was deleted since, the version that the key made.
-                made_name, _, version = made.rpartition(":")
-                found = self._live(tx, tenant, made_name) or self._version(tx, tenant, made_name, int(version))
+                # As it is now; where it was deleted since, the key counts as unused, as it does for runs.
+                found = self._live(tx, tenant, made.rpartition(":")[0])
                 if found is not None:
                     return found, True
         if self._live(tx, tenant, name) is not None:
             raise Conflict(
-                f"There is already a {self._kind} {name}; replace it with PUT or choose another name.",
+                f"The {self._kind} {name} exists already; replace it with PUT or choose another name.",
                 code=f"{self._kind}_exists",
             )
         created, _ = self._add(tx, tenant, name, spec, now)

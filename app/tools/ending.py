@@ -98,7 +98,7 @@ def outcome_of(
         tuple(live.chain),
         started_at,
         duration,
-        fatal=text if end.by_tool and handling is False else None,
+        fatal=text if handling is False and (end.by_tool or end.status == "unknown") else None,
     )
 
 
@@ -115,6 +115,11 @@ def settled(tool: CompiledTool, attempt: Attempt) -> End:
         request_id=attempt.request_id,
         by_tool=True,
     )
+
+
+def lost_attempt(number: int) -> dict[str, object]:
+    """An attempt of a process that is gone: that it was about to be sent is all that is known."""
+    return {"attempt": number, "at": None, "duration_ms": None, "http_status": None, "outcome": "lost"}
 
 
 def unknown(name: str, why: str, attempt: Attempt | None = None) -> End:

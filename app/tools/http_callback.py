@@ -163,6 +163,9 @@ def read_answer(tool: str, status: int, headers: Mapping[str, str], data: bytes,
     if 300 <= status < 400:
         text = f"{tool} answered with a redirect (HTTP {status}); redirects are not followed."
         return Attempt("failed", code="tool_redirect", message=text, http_status=status)
+    told = None if more else _envelope_error(data)
+    if told is not None:
+        return _told(told, status)
     said = None if more else _said(data)
     text = f"{tool} answered HTTP {status}" + (f": {said}" if said else ".")
     return Attempt("failed", code="tool_http_error", message=text, http_status=status)
@@ -176,16 +179,32 @@ def _success(tool: str, status: int, data: bytes, more: bool, limit: int) -> Att
         if "output" in members and error is None and members.keys() <= {"output", "error"}:
             return Attempt("output", members["output"], http_status=status)
         if isinstance(error, dict) and "output" not in members:
-            told = cast("dict[str, object]", error)
-            message, code = told.get("message"), told.get("code")
-            return Attempt(
-                "failed",
-                code=code if isinstance(code, str) and code else "tool_error",
-                message=message if isinstance(message, str) and message else "Tool execution error",
-                retryable=told.get("retryable") is True,
-                http_status=status,
-            )
+            return _told(cast("dict[str, object]", error), status)
     return Attempt("output", cast("object", value), http_status=status, meta=meta)
+
+
+def _envelope_error(data: bytes) -> dict[str, object] | None:
+    """The `error` of an answer in the contract's shape, whatever its HTTP status."""
+    try:
+        value: object = orjson.loads(data)
+    except ValueError:
+        return None
+    error = cast("dict[str, object]", value).get("error") if isinstance(value, dict) else None
+    if isinstance(error, dict) and "message" in error:
+        return cast("dict[str, object]", error)
+    return None
+
+
+def _told(error: Mapping[str, object], status: int) -> Attempt:
+    """An error that the tool told in its own words: definite."""
+    message, code = error.get("message"), error.get("code")
+    return Attempt(
+        "failed",
+        code=code if isinstance(code, str) and code else "tool_error",
+        message=message if isinstance(message, str) and message else "Tool execution error",
+        retryable=error.get("retryable") is True,
+        http_status=status,
+    )
 
 
 def _headers(target: HttpTarget, sending: Sending, body: bytes, number: int) -> dict[str, str]:

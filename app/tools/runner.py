@@ -18,10 +18,13 @@ from app.core.principal import Principal
 from app.core.values import immutable
 from app.tools.attempt import Attempt, Send, Sending, backoff_s, may_repeat
 from app.tools.compiled import CompiledTool
-from app.tools.ending import End, Live, now_ms, outcome_of, settled, unknown, withdrawn
+from app.tools.ending import End, Live, lost_attempt, now_ms, outcome_of, settled, unknown, withdrawn
 from app.tools.signing import idempotency_key
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+PLUGIN_RESTARTS = 2
+"""How often an idempotent in-process call that a crash interrupted is run again. It has no `retry` to say so itself."""
 
 
 class RecordDispatch(Protocol):
@@ -103,6 +106,7 @@ class BoundTools:
             time.perf_counter(),
             sent_before > 0,
             [{"stage": "intent", "verdict": "ok", "at": call_time_ms(call_id), "detail": None}],
+            [lost_attempt(number + 1) for number in range(sent_before)],
         )
         tool = self._tools.get(call.action.tool)
         end = self._refusal(call, tool, live, sent_before)
@@ -146,7 +150,9 @@ class BoundTools:
             live.note("validation", "failed", "unknown tool")
             return End("error", text, "unknown_tool")
         if sent_before and not tool.idempotent:
-            live.note("execution", "unknown", "sent before a restart")
+            for stage in ("validation", "authorization"):
+                live.note(stage, "ok", "before the restart")
+            live.note("execution", "unknown", "sent before the restart")
             return unknown(name, "the server stopped before its result came")
         arguments = _arguments(tool, call)
         text = _faults(tool, arguments)
@@ -169,7 +175,14 @@ class BoundTools:
         except (TypeError, ValueError):  # a whole number beyond 64 bits, a lone surrogate
             text = f"{tool.name} was not called, its arguments hold a value that cannot be sent as JSON."
             return End("error", text, "invalid_arguments")
-        last = max(tool.max_attempts, sent_before + 1)
+        ends = live.started + tool.deadline_s
+        limit = tool.max_attempts
+        if sent_before:
+            limit = max(limit, PLUGIN_RESTARTS + 1) if tool.source == "plugin" else limit
+            ends -= max(0, now_ms() - call_time_ms(call.tool_call_id)) / 1000
+            if sent_before >= limit or time.perf_counter() >= ends:
+                text = "the server stopped before its result came, and it may not be sent again"
+                return settled(tool, Attempt("uncertain", code="outcome_unknown", message=text))
         number = sent_before
         while True:
             number += 1
@@ -177,15 +190,15 @@ class BoundTools:
                 await self._run.record_dispatch(call.tool_call_id, number, tool.name, tool.source == "registered")
             except ToolWithdrawn:
                 return withdrawn(tool.name)
-            left = tool.deadline_s - (time.perf_counter() - live.started)
+            left = ends - time.perf_counter()
             attempt = await self._attempt(send, number, min(tool.timeout_s, max(left, 0.001)), live)
             if attempt.kind == "output":
                 return End("success", attempt.output, meta=attempt.meta)
-            if number >= last or not may_repeat(attempt, tool.idempotent):
+            if number >= limit or not may_repeat(attempt, tool.idempotent):
                 return settled(tool, attempt)
             pause = backoff_s(number - sent_before, self._jitter())
             pause = pause if attempt.retry_after_s is None else max(attempt.retry_after_s, 0.0)
-            if pause >= tool.deadline_s - (time.perf_counter() - live.started):
+            if pause >= ends - time.perf_counter():
                 return settled(tool, attempt)
             await self._sleep(pause)
 

@@ -205,8 +205,12 @@ class ToolService:
             principal=principal, run_id=None, thread_id=None, record_dispatch=_unrecorded, new_id=self._new_id
         )
         bound = await self.bind([pin], run)
-        call_id = self._new_id() if idempotency_key is None else _derived_id(principal.tenant, name, idempotency_key)
         action = AgentAction(name, cast("dict[str, object]", arguments))
+        call_id = (
+            self._new_id()
+            if idempotency_key is None
+            else _derived_id(principal.tenant, name, idempotency_key, action.tool_input)
+        )
         outcome = await bound.run(PlannedCall(1, 1, call_id, action))
         return {"status": outcome.status, **outcome.envelope}
 
@@ -281,9 +285,13 @@ async def _unrecorded(tool_call_id: str, attempt: int, tool: str, registered: bo
     """A call outside a run has no journal."""
 
 
-def _derived_id(tenant: str, name: str, key: str) -> str:
-    """The same id for the same key, in the form of a UUIDv8 (RFC 9562: a hash of our own)."""
-    digest = hashlib.sha256(orjson.dumps(["invoke", tenant, name, key])).hexdigest()
+def _derived_id(tenant: str, name: str, key: str, arguments: object) -> str:
+    """The same id for the same key and arguments, in the form of a UUIDv8 (RFC 9562: a hash of our own).
+
+    Other arguments are another call: a receiver that knows the id must not answer them with the first one's result.
+    """
+    said = orjson.dumps(["invoke", tenant, name, key, arguments], option=orjson.OPT_SORT_KEYS)
+    digest = hashlib.sha256(said).hexdigest()
     return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
 
 

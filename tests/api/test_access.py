@@ -143,7 +143,12 @@ async def test_another_tenants_things_do_not_exist_on_any_route(
             check_problem(await other.post("/runs", json=body), 422, code)
         thread = await other.post("/runs", json={**HELLO, "thread_id": made["thread_id"]})
         check_problem(thread, 404, "thread_not_found")
-        for query in ({}, {"thread_id": made["thread_id"]}, {"metadata.wall": "1"}, {"after": "z"}):
+        for query in (
+            {},
+            {"thread_id": made["thread_id"]},
+            {"metadata.wall": "1"},
+            {"after": "ffffffff-ffff-7fff-8fff-ffffffffffff"},
+        ):
             found = (await other.get("/runs", params=query)).json()["data"]
             assert made["id"] not in [run["id"] for run in found]
         assert (await other.get("/agents", params={"limit": 100})).json()["data"] == []

@@ -73,7 +73,8 @@ async def test_a_replayed_create_gives_the_resource_as_it_is_now(registry: Regis
     newer, _ = await registry.put("acme", "x", {"v": 2})
     assert await registry.create("acme", "x", {"v": 1}, key()) == (newer, True)
     await registry.delete("acme", "x")
-    assert await registry.create("acme", "x", {"v": 1}, key()) == (created, True)
+    again, replayed = await registry.create("acme", "x", {"v": 1}, key())
+    assert (again.version, again.spec, replayed) == (3, created.spec, False)
     with pytest.raises(InvalidRequest) as failure:
         await registry.create("acme", "y", {}, key(b"other"))
     assert failure.value.code == "idempotency_mismatch"

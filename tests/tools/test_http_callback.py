@@ -6,6 +6,7 @@ import json
 import re
 import socket
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -19,6 +20,7 @@ from standardwebhooks.webhooks import Webhook
 from app.agent.ports import PlannedCall, ToolOutcome
 from app.core.actions import AgentAction
 from app.core.errors import ToolWithdrawn
+from app.core.ids import new_id
 from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient, read_answer
 from app.tools.runner import BoundTools
@@ -260,6 +262,7 @@ async def test_retries_and_restarts_send_the_same_bytes_under_the_same_key() -> 
     answers = [httpx.Response(503), httpx.Response(200, json={"output": 1}), httpx.Response(200, json={"output": 1})]
     route = router.post("https://tools.example.com/add").mock(side_effect=answers)
     bound, asked = await mocked(router, effect="read")
+    asked = replace(asked, tool_call_id=new_id())
     await bound.run(asked)
     again, _ = await mocked(router, effect="read")
     await again.run(asked, sent_before=2)
@@ -268,6 +271,32 @@ async def test_retries_and_restarts_send_the_same_bytes_under_the_same_key() -> 
     assert len({(request.headers["idempotency-key"], request.headers["webhook-id"]) for request in sent}) == 1
     assert [request.headers["runwire-attempt"] for request in sent] == ["1", "2", "3"]
     assert len({request.headers["traceparent"] for request in sent}) == 3
+
+
+@pytest.mark.parametrize(
+    ("limits", "sent_before"),
+    [({"retry": {"max_attempts": 1}}, 1), ({"retry": {"max_attempts": 2}}, 2), ({"deadline_s": 4}, 1)],
+)
+async def test_a_crash_renews_neither_the_attempts_nor_the_deadline(
+    limits: dict[str, object], sent_before: int
+) -> None:
+    router = respx.MockRouter()
+    route = router.post("https://tools.example.com/add").respond(json={"output": 5})
+    bound, asked = await mocked(router, effect="read", **limits)  # the call was made long ago, by its id
+    outcome = await bound.run(asked, sent_before=sent_before)
+    assert (outcome.status, len(route.calls)) == ("error", 0)
+    assert len(outcome.attempts) == sent_before
+
+
+async def test_an_error_in_the_tools_own_words_keeps_its_code_under_any_status() -> None:
+    router = respx.MockRouter()
+    answer = {"error": {"message": "There is no such city.", "code": "bad_city"}}
+    router.post("https://tools.example.com/add").respond(422, json=answer)
+    bound, asked = await mocked(router)
+    outcome = await bound.run(asked)
+    assert (outcome.status, outcome.observation) == ("error", "There is no such city.")
+    assert outcome.error is not None
+    assert outcome.error["code"] == "bad_city"
 
 
 async def test_cookies_of_one_answer_are_not_sent_with_the_next_call() -> None:

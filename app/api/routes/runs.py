@@ -1,6 +1,7 @@
 """Routes of runs (contract, section 2)."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 
@@ -29,6 +30,7 @@ from app.runs.status import TERMINAL, RunStatus
 router = APIRouter(tags=["runs"])
 
 RunId = Annotated[str, Path(max_length=64)]
+_RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 JSON = "application/json"
 PLURAL = {"actions": "action", "steps": "step"}
 StepStatusFilter = Literal["success", "error", "timeout", "denied", "cancelled", "unknown", "waiting", "running"]
@@ -214,6 +216,12 @@ async def list_runs(
                     errors=(FieldError(f"/query/{name[:80]}", "not a key"),),
                 )
             metadata[key] = value
+    if after is not None and _RUN_ID.fullmatch(after) is None:
+        raise InvalidRequest(
+            "`after` must be a `next_cursor` of this list.",
+            code="invalid_cursor",
+            errors=(FieldError("/query/after", "not a cursor"),),
+        )
     where = RunFilter(status, agent, thread_id, metadata or None)
     found = await services_of(request).runs.page(principal, where, after=after, limit=limit + 1)
     return page(found, limit, lambda run: run.id, run_view)
