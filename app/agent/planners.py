@@ -83,11 +83,13 @@ class ToolCallingPlanner:
             return Decision(ParseError(_explain(invalid), invalid.raw_args), message, answer.tokens, answer.model)
         actions = tuple(
             ProposedAction(
-                AgentActionMessageLog(call.name, call.args, _log(call, answer.content), message_log=(message,)),
+                AgentActionMessageLog(
+                    call.name, call.args, _log(call, "" if position else answer.content), message_log=(message,)
+                ),
                 call.id,
                 None if said.args is not None else handling if isinstance(handling, str) else _explain(said),
             )
-            for call, said in zip(calls, answer.calls, strict=True)
+            for position, (call, said) in enumerate(zip(calls, answer.calls, strict=True))
         )
         return Decision(actions, message, answer.tokens, answer.model)
 
@@ -126,7 +128,7 @@ def _explain(call: ProposedCall) -> str:
 
 
 def _log(call: ToolCall, content: str) -> str:
-    """AgentExecutor's log line of a tool-calling agent."""
+    """AgentExecutor's log line of a tool-calling agent. What was said beside the calls is with the first one only."""
     args = call.args if isinstance(call.args, str) else encode_text(call.args)
     said = f"responded: {content}\n" if content else "\n"
     return f"\nInvoking: `{call.name}` with `{args}`\n{said}\n"

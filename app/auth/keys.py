@@ -26,6 +26,8 @@ class KeyRing:
             tenant, _, scopes = rest.partition(":")
             if len(key) < MIN_KEY_LENGTH:
                 raise ValueError(f"key number {position} is shorter than {MIN_KEY_LENGTH} characters")
+            if not key.isascii() or not key.isprintable() or " " in key:
+                raise ValueError(f"key number {position} has characters that no header can carry; use visible ASCII")
             if not tenant.strip():
                 raise ValueError(f"key number {position} names no tenant; write key:tenant")
             names = scopes.split()

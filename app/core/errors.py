@@ -11,8 +11,8 @@ RunwireError
 ├── TooManyRuns             admission is full; `retry_after_s` says when to come back
 ├── Unavailable             the database or the server is not ready
 ├── ModelError              the model's side failed; ends the run with its code
-├── RunFailed               the run ends with this code (a rule of ours, not the model's side)
 └── Stopped                 control flow between a driver and its parts, never seen by a caller
+    ├── JournalBroken       an append could not even be made, a fault of ours: trying again would not help
     ├── Fenced              another process owns the run now: write nothing
     ├── RunCancelled        a dispatch came after the cancel: send nothing
     └── ToolWithdrawn       a dispatch of a tool that was deleted meanwhile: send nothing
@@ -109,16 +109,16 @@ class ModelError(RunwireError):
         self.retryable = retryable
 
 
-class RunFailed(RunwireError):
-    code = "run_failed"
-
-
 class Stopped(RunwireError):
     code = "stopped"
 
 
 class Fenced(Stopped):
     code = "fenced"
+
+
+class JournalBroken(Stopped):
+    code = "journal_broken"
 
 
 class RunCancelled(Stopped):

@@ -2,6 +2,8 @@
 
 import math
 import re
+from collections.abc import Iterable, Iterator
+from typing import cast
 
 import orjson
 
@@ -9,6 +11,9 @@ from app.core.errors import FieldError, InvalidRequest
 
 MAX_DEPTH = 64
 """Deepest nesting of arrays and objects taken from outside. Far above real payloads, far below any stack."""
+
+MAX_POINTER = 1000
+"""Longest JSON pointer that is told, in characters: keys may be as long as a body."""
 
 MAX_INT = 2**63 - 1
 """Largest whole number both databases, JavaScript-free JSON readers and we agree on (a signed 64-bit integer)."""
@@ -56,40 +61,65 @@ def _may_be_odd(data: bytes) -> bool:
 
 
 def check_value(value: object) -> None:
-    """Refuse parsed JSON that we could not store and give back unchanged. Raises `InvalidRequest` (see `decode_strict`)."""
-    level: list[tuple[str, object]] = [("", value)]
+    """Refuse parsed JSON that we could not store and give back unchanged. Raises `InvalidRequest` (see `decode_strict`).
+
+    Level by level, without recursion and without a path to each element: that would cost key length times elements. The
+    path is looked for only when there is something to refuse.
+    """
+    level: list[object] = [value]
     for _ in range(MAX_DEPTH + 1):
-        below: list[tuple[str, object]] = []
-        for pointer, item in level:
-            _check_item(pointer, item, below)
+        below: list[object] = []
+        for item in level:
+            detail = _fault(item)
+            if detail is not None:
+                raise _refusal(_path_to_fault(value), detail)
+            if isinstance(item, dict):
+                below.extend(item.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+            elif isinstance(item, list):
+                below.extend(item)  # pyright: ignore[reportUnknownArgumentType]
         if not below:
             return
         level = below
     raise InvalidRequest(
-        f"The body is nested deeper than {MAX_DEPTH} levels.",
-        errors=(FieldError(level[0][0][:200], "nested too deep"),),
+        f"The body is nested deeper than {MAX_DEPTH} levels.", errors=(FieldError("", "nested too deep"),)
     )
 
 
-def _check_item(pointer: str, item: object, below: list[tuple[str, object]]) -> None:
+def _fault(item: object) -> str | None:
+    """What is wrong with one value itself, whatever it holds."""
     if isinstance(item, str):
-        if "\x00" in item:
-            raise _refusal(pointer, "text must not contain U+0000")
-    elif isinstance(item, bool) or item is None:
-        return
-    elif isinstance(item, int):
-        if not -MAX_INT - 1 <= item <= MAX_INT:
-            raise _refusal(pointer, "number is beyond 64 bits; send it as text")
-    elif isinstance(item, float):
-        if not math.isfinite(item) or abs(item) > MAX_INT:
-            raise _refusal(pointer, "number is beyond 64 bits; send it as text")
-    elif isinstance(item, dict):
-        for key, child in item.items():  # pyright: ignore[reportUnknownVariableType]
-            if "\x00" in key:
-                raise _refusal(pointer, "a key must not contain U+0000")
-            below.append((f"{pointer}/{_escape(str(key))}", child))  # pyright: ignore[reportUnknownArgumentType]
-    elif isinstance(item, list):
-        below.extend((f"{pointer}/{index}", child) for index, child in enumerate(item))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return "text must not contain U+0000" if "\x00" in item else None
+    if isinstance(item, bool):
+        return None
+    if isinstance(item, int):
+        return None if -MAX_INT - 1 <= item <= MAX_INT else "number is beyond 64 bits; send it as text"
+    if isinstance(item, float):
+        fits = math.isfinite(item) and abs(item) <= MAX_INT
+        return None if fits else "number is beyond 64 bits; send it as text"
+    if isinstance(item, dict) and any("\x00" in key for key in item):  # pyright: ignore[reportUnknownVariableType]
+        return "a key must not contain U+0000"
+    return None
+
+
+def _path_to_fault(value: object) -> str:
+    """The JSON pointer of the first faulty value in reading order; only the path down to where it looks is kept."""
+    path: list[str] = []
+    open_items: list[Iterator[tuple[object, object]]] = [iter([("", value)])]
+    while open_items:
+        entry = next(open_items[-1], None)
+        if entry is None or len(open_items) > MAX_DEPTH + 2:
+            open_items.pop()
+            if path:
+                path.pop()
+            continue
+        key, item = entry
+        if _fault(item) is not None:
+            return "".join("/" + _escape(part) for part in [*path[1:], *([str(key)] if path else [])])[:MAX_POINTER]
+        if isinstance(item, dict | list):
+            path.append(str(key))
+            pairs = item.items() if isinstance(item, dict) else enumerate(item)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            open_items.append(iter(cast("Iterable[tuple[object, object]]", pairs)))
+    return ""
 
 
 def _escape(key: str) -> str:

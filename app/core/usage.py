@@ -14,6 +14,10 @@ class TokenUsage:
     total_tokens: int = 0
 
 
+MAX_TOKENS = 2**63 - 1
+"""A provider may say anything; a sum beyond 64 bits could not be stored, and its run never written again."""
+
+
 @dataclass(slots=True)
 class Usage:
     """Totals of a run so far."""
@@ -27,9 +31,9 @@ class Usage:
 
     def add_model_call(self, tokens: TokenUsage) -> None:
         self.model_calls += 1
-        self.input_tokens += tokens.input_tokens
-        self.output_tokens += tokens.output_tokens
-        self.total_tokens += tokens.total_tokens
+        self.input_tokens = min(self.input_tokens + tokens.input_tokens, MAX_TOKENS)
+        self.output_tokens = min(self.output_tokens + tokens.output_tokens, MAX_TOKENS)
+        self.total_tokens = min(self.total_tokens + tokens.total_tokens, MAX_TOKENS)
 
     def to_json(self) -> dict[str, int | float | None]:
         return {

@@ -8,7 +8,7 @@ from typing import Literal
 
 import structlog
 
-from app.core.errors import Fenced, RunwireError, TooManyRuns, Unavailable
+from app.core.errors import Fenced, JournalBroken, RunwireError, TooManyRuns, Unavailable
 from app.core.ids import IdFactory
 from app.core.messages import Message
 from app.runs.driver import Driver
@@ -50,6 +50,10 @@ class LocalDispatcher:
         self._claiming: set[asyncio.Task[None]] = set()
         self._cancelled: set[str] = set()
         self._retries: dict[str, int] = {}
+        self._pauses: dict[str, asyncio.TimerHandle] = {}
+        """Runs that wait for their next claim after a failed write."""
+        self._given_up: set[str] = set()
+        """Runs whose journal could not take what they had to tell: they end at their next claim."""
         self._entering = 0
         """Runs being accepted that have a place among the running ones."""
         self._queueing = 0
@@ -117,7 +121,11 @@ class LocalDispatcher:
         self._cancelled.add(run_id)
         # For a driver that is about to start; a run that has just ended has none.
         asyncio.get_running_loop().call_later(CANCEL_KEPT_S, self._cancelled.discard, run_id)
-        if run_id in self._queue:
+        pause = self._pauses.pop(run_id, None)
+        if pause is not None:
+            pause.cancel()
+            self._claim_soon(run_id)
+        elif run_id in self._queue:
             self._queue.remove(run_id)
             self._claim_soon(run_id)
 
@@ -155,7 +163,8 @@ class LocalDispatcher:
         if run is None or self._stopping:
             self._hub.close(run_id, broken=self._stopping)
             return
-        self._start(run, lambda driver: driver.take_up())
+        given_up = run_id in self._given_up
+        self._start(run, lambda driver: driver.give_up() if given_up else driver.take_up())
 
     async def _drive(self, run_id: str, driving: Coroutine[object, object, None]) -> None:
         broken = True
@@ -163,8 +172,14 @@ class LocalDispatcher:
             await driving
             broken = False
             self._retries.pop(run_id, None)
+            self._given_up.discard(run_id)
         except Fenced:
             log.warning("run_taken_over", run_id=run_id)
+        except JournalBroken:
+            if run_id not in self._given_up:
+                broken = False  # its end comes at once
+                self._given_up.add(run_id)
+                self._claim_soon(run_id)
         except RunwireError as error:
             self._retry_later(run_id, error)
         except asyncio.CancelledError:
@@ -183,8 +198,9 @@ class LocalDispatcher:
         pause = min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** (tries - 1))
         log.error("run_not_written", run_id=run_id, code=error.code, error=error.message, retry_s=pause)
         if not self._stopping:
-            asyncio.get_running_loop().call_later(pause, self._resubmit, run_id)
+            self._pauses[run_id] = asyncio.get_running_loop().call_later(pause, self._resubmit, run_id)
 
     def _resubmit(self, run_id: str) -> None:
+        self._pauses.pop(run_id, None)
         if not self._stopping and run_id not in self._drivers:
             self.submit(run_id)

@@ -75,6 +75,11 @@ class Driver:
         """Run to the end from where the journal stands: a run that was queued, or one that lost its driver."""
         await self._drive(self._take_up())
 
+    async def give_up(self) -> None:
+        """End a run whose journal could not take what it had to tell, as `internal_error`."""
+        self._state = await self._take_up()
+        await self._end_failed("internal_error", "The server failed; the request id finds it in the log.")
+
     async def _drive(self, preparing: Coroutine[object, object, LoopState]) -> None:
         """Run to the end from the state that `preparing` gives.
 

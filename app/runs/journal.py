@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from app.core.errors import Fenced, RunCancelled, RunwireError, ToolWithdrawn, Unavailable
+from app.core.errors import Fenced, JournalBroken, RunCancelled, RunwireError, ToolWithdrawn, Unavailable
 from app.core.events import EventType, wire
 from app.runs.hub import Hub
 from app.runs.ports import RunStore
@@ -222,12 +222,14 @@ class RunJournal:
             self._hub.publish(self._run_id, batch)
         except RunwireError as error:
             self._failure = error
-        except BaseException as error:
+        except Exception:
+            # Not the storage's word (that is a RunwireError) but a value that it cannot take: nothing of it was written.
+            log.exception("journal_append_broke", run_id=self._run_id)
+            self._failure = JournalBroken("The run's journal could not be written.")
+        except BaseException:
             # Whether it was written is not known. Who waits must not take it for durable, and nothing may follow it.
             self._failure = Unavailable("The run's journal could not be written.")
-            if not isinstance(error, Exception):
-                raise
-            log.exception("journal_append_broke", run_id=self._run_id)
+            raise
         finally:
             pending.written = True
             for waiter in pending.waiters:

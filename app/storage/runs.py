@@ -72,10 +72,10 @@ _DELETES = (
 
 
 def _events() -> Statement:
-    """Event rows beyond `after`, each with the bytes of `wire` up to and with it."""
+    """Event rows beyond `after`, as many as fit. Sizes are added up first, without the bytes themselves."""
     c = journal.c
     rows = (
-        select(c.batch, c.first_seq, c.n, c.wire, c.idx, func.length(c.wire).label("bytes"))
+        select(c.batch, func.length(c.wire).label("bytes"))
         .where(c.run_id == _id, c.last_seq > bindparam("after"), c.n > 0)
         .order_by(c.batch)
         .limit(_PAGE_ROWS)
@@ -84,9 +84,10 @@ def _events() -> Statement:
     total = func.sum(rows.c.bytes).over(order_by=rows.c.batch).label("total")
     sized = select(rows, total).subquery()
     return Statement(
-        select(sized.c.first_seq, sized.c.n, sized.c.wire, sized.c.idx)
-        .where((sized.c.total <= bindparam("max_bytes")) | (sized.c.total == sized.c.bytes))
-        .order_by(sized.c.batch)
+        select(c.first_seq, c.n, c.wire, c.idx)
+        .join(sized, c.batch == sized.c.batch)
+        .where(c.run_id == _id, (sized.c.total <= bindparam("max_bytes")) | (sized.c.total == sized.c.bytes))
+        .order_by(c.batch)
     )
 
 
@@ -144,7 +145,7 @@ class SqlRunStore:
 
     async def events(self, run_id: str, *, after: int, max_bytes: int) -> Sequence[Batch]:
         values = {"run": run_id, "after": after, "max_bytes": max_bytes}
-        return [_batch(row) for row in await self._db.look(lambda tx: tx.all(_EVENTS, values))]
+        return await self._db.read(lambda tx: [_batch(row) for row in tx.all(_EVENTS, values)])
 
     async def calls(
         self,

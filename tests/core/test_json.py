@@ -1,6 +1,7 @@
 """JSON from outside: what we could not store and give back unchanged is refused, whatever it looks like."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -59,3 +60,29 @@ def test_an_ordinary_look_never_hides_an_odd_value(value: object) -> None:
                 decode_strict(data)
         else:
             assert decode_strict(data) == parsed
+
+
+@pytest.mark.parametrize(
+    ("data", "pointer"),
+    [
+        (b'{"a":[1,{"b~/":"\\u0000"}]}', "/a/1/b~0~1"),
+        (b'[[],{"x":[]},[1,[9223372036854775808]]]', "/2/1/0"),
+        (b'{"a":1,"b":{"\\u0000":2}}', "/b"),
+        (b'"\\u0000"', ""),
+    ],
+)
+def test_a_refusal_names_the_place(data: bytes, pointer: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        decode_strict(data)
+    assert [error.pointer for error in caught.value.errors] == [pointer]
+
+
+def test_a_long_key_over_many_elements_costs_no_more_than_its_body() -> None:
+    data = b'{"' + b"k" * 100_000 + b'":[' + b"0," * 50_000 + b'"\\u0000"]}'
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest):
+            decode_strict(data)
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(data)
+    finally:
+        tracemalloc.stop()
