@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types bench openapi requirements real-model clean
+.PHONY: help run dev test lint types bench openapi requirements real-model clean
 
 help:
 	@echo "make run    start the server with the offline demo agent and show one run"
 	@echo "make test   the whole test suite"
+	@echo "make dev    only install what the tests and examples need"
 	@echo "make lint   style, types, import contracts, OpenAPI drift"
 	@echo "make bench  the benchmarks (ratios in one run)"
 
@@ -25,6 +26,8 @@ $(VENV)/dev.stamp: requirements-dev.txt $(VENV)/run.stamp
 
 run: $(VENV)/run.stamp
 	@$(BIN)/runwire serve --demo
+
+dev: $(VENV)/dev.stamp
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest $(ARGS)

@@ -15,7 +15,7 @@ from app.settings import Settings
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
-STOPS = {"stopped", "fenced", "run_cancelled"}
+STOPS = {"stopped", "fenced", "run_cancelled", "journal_broken"}
 """Control flow between parts; no caller sees them (`tool_withdrawn` is a step's code too)."""
 
 PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
