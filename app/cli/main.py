@@ -15,6 +15,28 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from app import __version__
+
+        typer.echo(f"runwire {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def runwire(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Run LLM agents for other programs over plain HTTP."""
+
+
+def _default_url() -> str:
+    """Where `runwire serve` listens on this machine with the same environment."""
+    return f"http://127.0.0.1:{os.environ.get('RUNWIRE_PORT') or 8080}"
+
+
 @app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on (RUNWIRE_HOST).")] = None,
@@ -50,8 +72,12 @@ def run(
     ] = None,
     instructions: Annotated[str | None, typer.Option(help="With --model: its system prompt.")] = None,
     url: Annotated[
-        str, typer.Option(envvar="RUNWIRE_URL", help="The server. Its key is read from RUNWIRE_API_KEY.")
-    ] = "http://127.0.0.1:8080",
+        str | None,
+        typer.Option(
+            envvar="RUNWIRE_URL",
+            help="The server; without it 127.0.0.1 at RUNWIRE_PORT or 8080. Its key is read from RUNWIRE_API_KEY.",
+        ),
+    ] = None,
     json: Annotated[
         bool, typer.Option("--json", help='Print each event as one line of JSON: {"id","event","data"}.')
     ] = False,
@@ -61,12 +87,12 @@ def run(
     Exit codes: 0 success, 1 the run ended in error, 2 usage, 3 the server cannot be reached or refused the run,
     4 cancelled, 130 Ctrl-C (the run goes on), 141 the reader of the output left (the run goes on).
     """
-    import os
-
     from app.cli.run import RunOptions
     from app.cli.run import run as follow
 
-    options = RunOptions(input, agent, model, tool or [], instructions, url, os.environ.get("RUNWIRE_API_KEY"), json)
+    options = RunOptions(
+        input, agent, model, tool or [], instructions, url or _default_url(), os.environ.get("RUNWIRE_API_KEY"), json
+    )
     raise typer.Exit(follow(options))
 
 
