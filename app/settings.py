@@ -30,6 +30,7 @@ class Settings(BaseSettings):
     egress_allow: str = ""
     max_concurrent_runs: int = Field(1000, ge=1)
     max_queued_runs: int = Field(10_000, ge=0)
+    max_connections: int = Field(10_000, ge=1)
     shutdown_grace_s: float = Field(8.0, ge=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     demo: bool = False

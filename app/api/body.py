@@ -1,12 +1,17 @@
 """Reading a request's body: our own reader, because limits and odd values must be refused before they are parsed away."""
 
+import asyncio
+
 from starlette.requests import ClientDisconnect, Request
 
-from app.core.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
+from app.core.errors import InvalidRequest, PayloadTooLarge, RequestTimeout, UnsupportedMediaType
 from app.core.json import decode_strict
 
 MAX_BODY_BYTES = 1024 * 1024
 """Contract, section 1: bodies over 1 MiB are refused while still reading."""
+
+BODY_S = 25.0
+"""How long a body may take to arrive, however it drips."""
 
 
 async def read_json(request: Request) -> tuple[object, bytes]:
@@ -23,10 +28,21 @@ async def read_json(request: Request) -> tuple[object, bytes]:
 
 
 async def read_body(request: Request) -> bytes:
-    """All of the body, refused as soon as it is known to be too large, sent chunked or not."""
+    """All of the body, refused as soon as it is known to be too large, sent chunked or not, or takes too long.
+
+    Raises `PayloadTooLarge`, `RequestTimeout`, `ClientDisconnect`.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
         raise _too_large()
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await _collect(request)
+    except TimeoutError:
+        raise RequestTimeout(f"The body did not arrive within {BODY_S:g} seconds.") from None
+
+
+async def _collect(request: Request) -> bytes:
     parts: list[bytes] = []
     size = 0
     more = True

@@ -52,20 +52,26 @@ def authenticate(request: Request, scope: str) -> Principal:
 
     Also refuses what no name or filter can hold, so that it never gets as far as a database.
     """
+    principal = identify(request)
+    _refuse_nul(request)
+    if not principal.may(scope):
+        raise Forbidden(f"This key does not have the scope `{scope}`.", code="missing_scope")
+    return principal
+
+
+def identify(request: Request) -> Principal:
+    """The caller, whatever it may do. Raises `Unauthenticated`."""
     keys = services_of(request).keys
     if request.scope["query_string"] and any(name.lower() in _KEY_PARAMETERS for name in request.query_params):
         raise Unauthenticated(
             "A key in the address ends up in logs: send it as `Authorization: Bearer …` or `X-API-Key`."
         )
-    _refuse_nul(request)
     if keys.anonymous is not None:
         return keys.anonymous
     presented = _presented_key(request)
     principal = keys.find(presented) if presented else None
     if principal is None:
         raise Unauthenticated("Send a valid key as `Authorization: Bearer …` or `X-API-Key`.")
-    if not principal.may(scope):
-        raise Forbidden(f"This key does not have the scope `{scope}`.", code="missing_scope")
     return principal
 
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from app.api.context import request_id_of
+from app.api.context import identify, request_id_of
 from app.core.errors import (
     Conflict,
     FieldError,
@@ -19,6 +19,7 @@ from app.core.errors import (
     ModelError,
     NotFound,
     PayloadTooLarge,
+    RequestTimeout,
     RunwireError,
     TooManyRuns,
     Unauthenticated,
@@ -31,6 +32,7 @@ MEDIA_TYPE = "application/problem+json"
 
 STATUS: dict[type[RunwireError], int] = {
     InvalidRequest: 422,
+    RequestTimeout: 408,
     PayloadTooLarge: 413,
     UnsupportedMediaType: 415,
     Unauthenticated: 401,
@@ -91,6 +93,10 @@ async def on_runwire_error(request: Request, error: Exception) -> Response:
 async def on_bad_parameters(request: Request, error: Exception) -> Response:
     """Query and path parameters that do not fit (bodies are checked by our own reader)."""
     assert isinstance(error, RequestValidationError)
+    try:
+        identify(request)  # every route with parameters needs a key, and nothing is told to those without one
+    except Unauthenticated as refusal:
+        return await on_runwire_error(request, refusal)
     errors = tuple(
         FieldError("/" + "/".join(str(part) for part in item["loc"]), str(item["msg"])) for item in error.errors()
     )

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -11,6 +12,7 @@ import sys
 import uvicorn
 from fastapi import FastAPI
 
+from app.cli.protocol import KEEP_ALIVE_S, BoundedProtocol
 from app.core.errors import RunwireError
 from app.main import app_of
 from app.observability.logging import configure
@@ -26,6 +28,9 @@ TCP_USER_TIMEOUT_MS = 30_000
 
 GC_ALLOCATIONS = 20_000
 """Objects made between two looks for garbage cycles. Python's 700 takes a tenth of a short run; runs make few cycles."""
+
+RESERVED_FILES = 128
+"""Open files that connections of callers leave to the database, tool calls and models."""
 
 EXIT_HURRIED = 130
 EXIT_SETTINGS = 2
@@ -49,6 +54,17 @@ def listen(host: str, port: int) -> socket.socket:
     sock.listen(2048)
     sock.setblocking(False)
     return sock
+
+
+def _connections(wanted: int) -> int:
+    """How many connections may be open: `wanted`, but no more than the process may have files for, which is raised."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # some systems have a lower bound than the limit they tell
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return max(1, min(wanted, soft - RESERVED_FILES, soft * 3 // 4))
 
 
 class Server(uvicorn.Server):
@@ -78,6 +94,10 @@ async def serve(settings: Settings, *, on_ready: "asyncio.Future[str] | None" = 
     server = Server(
         uvicorn.Config(
             app,
+            http=BoundedProtocol,
+            ws="none",
+            limit_concurrency=_connections(settings.max_connections),
+            timeout_keep_alive=KEEP_ALIVE_S,
             log_config=None,
             access_log=False,
             lifespan="off",

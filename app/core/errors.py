@@ -4,6 +4,7 @@ RunwireError
 ├── InvalidRequest          the caller's request cannot be taken as it is
 │   └── NotSupported        a field or value of the contract that this version does not build yet
 ├── PayloadTooLarge, UnsupportedMediaType
+├── RequestTimeout          the request did not arrive in time
 ├── Unauthenticated, Forbidden
 ├── NotFound                unknown, or another tenant's: the two cannot be told apart
 ├── Conflict                the resource's state forbids it
@@ -52,6 +53,10 @@ class NotSupported(InvalidRequest):
 
 class PayloadTooLarge(RunwireError):
     code = "payload_too_large"
+
+
+class RequestTimeout(RunwireError):
+    code = "request_timeout"
 
 
 class UnsupportedMediaType(RunwireError):
