@@ -44,7 +44,7 @@ def app_of(parts: Parts) -> FastAPI:
 
 def bare_app() -> FastAPI:
     """Routes and error handling only: enough to write the OpenAPI document."""
-    app = FastAPI(title="Runwire", version=__version__, description=DESCRIPTION, redoc_url=None)
+    app = FastAPI(title="Runwire", version=__version__, description=DESCRIPTION, redoc_url=None, redirect_slashes=False)
     for module in (runs, agents, tools, operations):
         app.include_router(module.router)
     app.router.routes[:0] = runs.shortcuts()

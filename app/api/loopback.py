@@ -7,14 +7,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import problem
 
-_LOOPBACK = re.compile(rb"(?i)(localhost|127\.0\.0\.1|\[::1\]|testserver)(:\d{1,5})?")
-"""A `Host` header of this machine. `testserver` is the in-process test client's; no name service knows it."""
+_LOOPBACK = re.compile(rb"(?i)(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?")
+"""A `Host` header of this machine."""
 
 
 class LoopbackHostMiddleware:
     """On a server without keys, only requests to a loopback name are answered.
 
-    Otherwise a web page could reach it by a name of its own that resolves to 127.0.0.1 (DNS rebinding).
+    Otherwise a web page could reach it by a name of its own that resolves to 127.0.0.1 (DNS rebinding). A request
+    without a name, or with two, is nobody's to trust either.
     """
 
     def __init__(self, app: ASGIApp, *, enabled: bool) -> None:
@@ -23,8 +24,8 @@ class LoopbackHostMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._enabled and scope["type"] == "http":
-            host = next((value for name, value in scope["headers"] if name == b"host"), b"")
-            if host and not _LOOPBACK.fullmatch(host):
+            hosts = [value for name, value in scope["headers"] if name == b"host"]
+            if len(hosts) != 1 or not _LOOPBACK.fullmatch(hosts[0]):
                 detail = "This server has no keys, so it answers to loopback names only. Set RUNWIRE_API_KEYS."
                 await problem(Request(scope), 403, "host_refused", detail)(scope, receive, send)
                 return
