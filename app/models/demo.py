@@ -16,15 +16,22 @@ from app.core.usage import TokenUsage
 LABEL = "[demo model]"
 """The first words of every answer: nobody should take it for a language model."""
 
-_EXPRESSION = re.compile(r"[(\-]*\d[\d.]*(?:\s*\)*\s*(?:\*\*|//|[-+*/%^×÷])\s*[(\-]*\d[\d.]*)+\)*")
+MAX_LOOKED_AT = 2000
+"""Characters of a question, and of a result, that are looked at. The rules below need a bounded time for so many."""
+
+# Every repetition that another could take over has a bound, and a match begins only where a number or bracket does.
+_NUMBER = r"[(\-]{0,16}\d[\d.]{0,63}"
+_EXPRESSION = re.compile(
+    rf"(?<![\d.(\-]){_NUMBER}(?:\s{{0,8}}\){{0,16}}\s{{0,8}}(?:\*\*|//|[-+*/%^×÷])\s{{0,8}}{_NUMBER})+\){{0,16}}"
+)
 _TIME = re.compile(r"\b(time|date|clock|today)\b|几点|时间|日期|今天", re.IGNORECASE)
 _TIMEZONE = re.compile(
-    r"\b(UTC|(?:Africa|America|Antarctica|Asia|Atlantic|Australia|Europe|Indian|Pacific)/[A-Za-z_/+-]+)"
+    r"\b(UTC|(?:Africa|America|Antarctica|Asia|Atlantic|Australia|Europe|Indian|Pacific)/[A-Za-z_/+-]{1,64})"
 )
 _LENGTH = re.compile(r"\bhow long\b|\blength of\b|\bhow many characters\b|长度|多长|多少个?字", re.IGNORECASE)
-_QUOTED = re.compile(r"""["“「]([^"”」]+)["”」]|(?<!\w)['‘]([^'’]+)['’](?!\w)""")
+_QUOTED = re.compile(r"""["“「]([^"”」“「]{1,2000})["”」]|(?<!\w)['‘]([^'’‘]{1,2000})['’](?!\w)""")
 _UNQUOTED = re.compile(
-    r"(?:\bhow long is|\blength of)\s+(?:the\s+(?:text|word)\s+)?(.+?)[?.!]*$", re.IGNORECASE | re.MULTILINE
+    r"(?:\bhow long is|\blength of)\s{1,8}(?:the\s{1,8}(?:text|word)\s{1,8})?(\S.{0,2000})", re.IGNORECASE
 )
 
 
@@ -56,9 +63,10 @@ class DemoModel:
 def decide(request: ModelRequest, model: str = "demo") -> ModelAnswer:
     """The whole answer to a request, by fixed rules: results first, then calls, then a word about itself."""
     question_at, question = _last_user(request.messages)
+    question = question[:MAX_LOOKED_AT]
     names = {call.id: call.name for message in request.messages[question_at:] for call in message.tool_calls}
     results = [
-        (names.get(message.tool_call_id or "", "tool"), _text(message))
+        (names.get(message.tool_call_id or "", "tool"), _beginning(_text(message)))
         for message in request.messages[question_at:]
         if message.role == "tool"
     ]
@@ -91,7 +99,7 @@ def _calls(question: str, request: ModelRequest) -> tuple[ProposedCall, ...]:
         wanted.append(("current_time", {"timezone": zone.group(1)} if zone else {}))
     if _LENGTH.search(question):
         unquoted = _UNQUOTED.search(question)
-        texts = quoted or ([unquoted.group(1)] if unquoted else [])
+        texts = quoted or ([unquoted.group(1).rstrip("?.! ")] if unquoted else [])
         wanted.extend(("text_length", {"text": text}) for text in texts)
     calls = [
         ProposedCall(name, args, f"demo_call_{request.call_index}_{index}", encode_text(args))
@@ -143,6 +151,10 @@ def _last_user(messages: Sequence[Message]) -> tuple[int, str]:
         if messages[position].role == "user":
             return position, _text(messages[position])
     return 0, ""
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= MAX_LOOKED_AT else text[:MAX_LOOKED_AT] + "…"
 
 
 def _text(message: Message) -> str:
