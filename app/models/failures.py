@@ -34,6 +34,7 @@ _FILTER = re.compile(r"content[ _-]?(filter|policy|management)|moderation", re.I
 _QUOTA = re.compile(
     r"insufficient_quota|exceeded your current quota|billing|insufficient (balance|credit)", re.IGNORECASE
 )
+_HTTP_FAILURE = re.compile(r"[45][0-9]{2}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|rk|rw|key|gsk|xai)[-_][\w\-*.]{6,}|\bbearer\s+\S+", re.IGNORECASE)
 
@@ -70,7 +71,9 @@ def of_error_object(error: object, *, secret: str | None = None) -> ProviderErro
     """What an error inside a stream (or in a 200 body) amounts to: `{"message","type","code"}` or text."""
     text, kind = _error_words(error)
     code: object = cast("Mapping[str, object]", error).get("code") if isinstance(error, Mapping) else None
-    status = int(code) if isinstance(code, (int, str)) and str(code).isdigit() and 400 <= int(code) < 600 else None
+    # Not `isdigit`: it takes "²" and a text of a million digits for numbers, `int` does not.
+    given = code if isinstance(code, str) else str(code) if isinstance(code, int) and 400 <= code < 600 else ""
+    status = int(given) if _HTTP_FAILURE.fullmatch(given) else None
     return _failure(status or _status_of_kind(kind), text, kind, "The model's server reported an error", secret, None)
 
 

@@ -1,6 +1,7 @@
 """Retries: how often and how late a request to a model's server is sent again. Pure: time and chance are parameters."""
 
 import math
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 from app.core.values import immutable
@@ -32,7 +33,8 @@ def retry_after_s(value: str | None, now: float) -> float | None:
         seconds = float(value)
     except ValueError:
         try:
-            return max(parsedate_to_datetime(value).timestamp() - now, 0.0)
-        except (ValueError, OverflowError):
+            until = parsedate_to_datetime(value)
+            return max((until if until.tzinfo else until.replace(tzinfo=UTC)).timestamp() - now, 0.0)
+        except (ValueError, OverflowError, TypeError, IndexError):  # a date, or a zone, that no calendar has
             return None
     return seconds if 0 <= seconds < math.inf else None
