@@ -59,7 +59,11 @@ class ModelCall:
 
 
 class ModelClient:
-    """A pool of connections to model servers, made at its first use."""
+    """A pool of connections to model servers, made at its first use.
+
+    The transport is used without `httpx.AsyncClient` around it, which would keep the cookies of one tenant's answers
+    for another's requests.
+    """
 
     def __init__(
         self,
@@ -74,7 +78,7 @@ class ModelClient:
         self._transport = transport
         self._max_answer_bytes = max_answer_bytes
         self._sleep = sleep
-        self._client: httpx.AsyncClient | None = None
+        self._pool: PooledTransport | None = None
 
     async def chunks(self, call: ModelCall) -> AsyncGenerator[dict[str, object] | None]:
         """Send the request and yield the answer's chunks; `None` stands for `[DONE]`. A JSON body is one chunk.
@@ -99,16 +103,16 @@ class ModelClient:
 
     async def close(self) -> None:
         """Close every connection. Calls under way fail; a later call opens a new pool."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.aclose()
 
     async def _attempt(self, call: ModelCall) -> AsyncGenerator[dict[str, object] | None]:
         now = asyncio.get_running_loop().time
         end = now() + call.timeouts.total_s
         deadline = min(now() + call.timeouts.first_token_s, end)
         request = self._request(call)
-        response = await _within(deadline, self._open().send(request, stream=True), "answer")
+        response = await _within(deadline, self._open().handle_async_request(request), "answer")
         try:
             self._limit(response)
             await _check_status(response, call.secret)
@@ -135,15 +139,11 @@ class ModelClient:
         finally:
             await response.aclose()
 
-    def _open(self) -> httpx.AsyncClient:
-        if self._client is None:
-            # trust_env off: a proxy from the environment would see every prompt and key.
-            self._client = httpx.AsyncClient(
-                transport=PooledTransport(self._transport or _plain_transport()),
-                trust_env=False,
-                follow_redirects=False,
-            )
-        return self._client
+    def _open(self) -> PooledTransport:
+        # A transport knows no proxy from the environment, which would see every prompt and key, and no redirects.
+        if self._pool is None:
+            self._pool = PooledTransport(self._transport or _plain_transport())
+        return self._pool
 
     def _request(self, call: ModelCall) -> httpx.Request:
         timeouts = call.timeouts
@@ -152,9 +152,13 @@ class ModelClient:
             connect=timeouts.connect_s, write=timeouts.first_token_s, read=None, pool=timeouts.connect_s
         )
         try:
-            return self._open().build_request(
-                "POST", call.url, content=call.body, headers=call.headers, timeout=timeout
+            request = httpx.Request(
+                "POST", call.url, content=call.body, headers=call.headers, extensions={"timeout": timeout.as_dict()}
             )
+            url = request.url
+            if url.userinfo:  # an operator's own address may have it; a tenant's may not
+                return next(httpx.BasicAuth(url.username, url.password).auth_flow(request))
+            return request
         except (httpx.InvalidURL, ValueError):  # ValueError: a header that is not ASCII
             raise _unsendable() from None
 
