@@ -14,6 +14,7 @@ from app.core.messages import Message, ToolCall
 from app.core.usage import TokenUsage
 from app.models.failures import ProviderError, of_error_object
 from app.models.text import storable
+from app.models.tokens import read_usage
 from app.models.tool_fragments import ToolFragments
 
 WIRE = "openai"
@@ -135,7 +136,7 @@ class Assembler:
             raise of_error_object(error, secret=self._secret)
         usage = chunk.get("usage")
         if usage:
-            self._tokens = _tokens(usage)
+            self._tokens = read_usage(usage)
         if not self._model:
             model = chunk.get("model")
             if isinstance(model, str):
@@ -230,22 +231,6 @@ def _parts(content: object) -> Iterable[tuple[type[TextDelta] | type[ReasoningDe
                     yield ReasoningDelta, text
             elif isinstance(text := part.get("text"), str):
                 yield TextDelta, text
-
-
-def _tokens(usage: object) -> TokenUsage:
-    if not isinstance(usage, dict):
-        return TokenUsage()
-    fields = cast("dict[str, object]", usage)
-    given, made = _count(fields, "prompt_tokens", "input_tokens"), _count(fields, "completion_tokens", "output_tokens")
-    return TokenUsage(given, made, _count(fields, "total_tokens") or given + made)
-
-
-def _count(usage: dict[str, object], *names: str) -> int:
-    for name in names:
-        value = usage.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**53:
-            return int(value)
-    return 0
 
 
 def decode_chunk(data: str | bytes) -> dict[str, object]:

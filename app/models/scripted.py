@@ -10,8 +10,9 @@ from typing import Literal, cast
 from app.agent.ports import Delta, ModelAnswer, ModelRequest, ProposedCall, TextDelta, ToolCallDelta
 from app.core.errors import ModelError
 from app.core.json import encode_text
-from app.core.usage import TokenUsage
 from app.models.failures import MODEL_ERROR_CODES, RETRYABLE_CODES
+from app.models.tokens import read_usage
+from app.models.tool_fragments import MAX_CALLS, too_many_calls
 
 DEFAULT_CHUNK_SIZE = 8
 """Characters of content in one delta."""
@@ -121,9 +122,11 @@ def _answer(turn: Mapping[str, object], model: str) -> ModelAnswer:
                 error,
             )
         )
+    if len(calls) > MAX_CALLS:
+        raise too_many_calls()
     finish: Literal["tool_calls", "stop"] = "tool_calls" if calls else "stop"
     content = str(turn.get("content") or "")
-    return ModelAnswer(content, tuple(calls), _tokens(turn.get("usage")), finish, model=model)
+    return ModelAnswer(content, tuple(calls), read_usage(turn.get("usage")), finish, model=model)
 
 
 def _deltas(answer: ModelAnswer, size: int) -> list[Delta]:
@@ -133,15 +136,6 @@ def _deltas(answer: ModelAnswer, size: int) -> list[Delta]:
         if call.name:
             deltas.append(ToolCallDelta(index, call.provider_id, call.name, call.raw_args))
     return deltas
-
-
-def _tokens(usage: object) -> TokenUsage:
-    if not usage:
-        return TokenUsage()
-    fields = cast("Mapping[str, int]", usage)
-    given = fields.get("input_tokens") or fields.get("prompt_tokens") or 0
-    made = fields.get("output_tokens") or fields.get("completion_tokens") or 0
-    return TokenUsage(given, made, fields.get("total_tokens") or given + made)
 
 
 def _seconds(ms: object) -> float:

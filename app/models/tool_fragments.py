@@ -6,9 +6,18 @@ from typing import cast
 import orjson
 
 from app.agent.ports import ProposedCall, ToolCallDelta
-from app.core.errors import InvalidRequest
+from app.core.errors import InvalidRequest, ModelError
 from app.core.json import check_value, encode_text
 from app.models.text import storable
+
+MAX_CALLS = 1024
+"""Calls in one answer. An agent's own `max_tool_calls_per_round` is far below; this bounds what has to be kept at all."""
+
+MAX_CALL_BYTES = 8 * 1024 * 1024
+"""Bytes of all the ids, names and arguments of one answer's calls."""
+
+MAX_CHECKED = 64 * 1024 * 1024
+"""Characters that may be looked at to tell apart calls under one index; beyond it they are held to be one call."""
 
 _AGAIN = "Call the tool again with its arguments as one JSON object."
 
@@ -25,8 +34,11 @@ class _Call:
         self.args: list[str] = []
         self.announced = False
 
-    def is_object(self) -> bool:
-        return parse_args("".join(self.args))[0] is not None
+    def text(self) -> str:
+        """The arguments so far; they are kept joined, so that asking again costs only what came since."""
+        if len(self.args) != 1:
+            self.args = ["".join(self.args)]
+        return self.args[0]
 
 
 class ToolFragments:
@@ -36,17 +48,23 @@ class ToolFragments:
     may come whole, its arguments as an object. Calls keep the order in which they first appeared.
     """
 
-    __slots__ = ("_by_index", "_calls")
+    __slots__ = ("_by_id", "_by_index", "_bytes", "_calls", "_checked")
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
+        self._bytes = 0
+        self._checked = 0
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def feed(self, fragments: object) -> list[ToolCallDelta]:
-        """Take one chunk's `tool_calls`. `index` in a delta is the call's position, whatever the server said."""
+        """Take one chunk's `tool_calls`. `index` in a delta is the call's position, whatever the server said.
+
+        Raises `ModelError` (`model_invalid_response`): more than `MAX_CALLS` calls or `MAX_CALL_BYTES`.
+        """
         deltas: list[ToolCallDelta] = []
         if not isinstance(fragments, list):
             return deltas
@@ -61,7 +79,7 @@ class ToolFragments:
 
     def calls(self, *, cut: bool) -> tuple[ProposedCall, ...]:
         """The whole calls. `cut`: the answer ended at its token limit, which explains arguments that are not complete."""
-        return tuple(proposed(call.name, call.id, "".join(call.args), cut=cut) for call in self._calls)
+        return tuple(proposed(call.name, call.id, call.text(), cut=cut) for call in self._calls)
 
     def _take(self, fragment: Mapping[str, object], taken: set[int]) -> ToolCallDelta | None:
         function: object = fragment.get("function")
@@ -72,11 +90,15 @@ class ToolFragments:
         args = "" if raw is None else storable(raw) if isinstance(raw, str) else _object_text(raw)
         index: object = fragment.get("index")
         call = self._call_of(index if isinstance(index, int) else None, call_id, name, args, taken)
-        if call.id is None:
-            call.id = call_id or None
-        if not call.name:
+        if call.id is None and call_id:
+            self._count(call_id)
+            call.id = call_id
+            self._by_id.setdefault(call_id, call)
+        if not call.name and name:
+            self._count(name)
             call.name = name
         if args:
+            self._count(args)
             call.args.append(args)
         if call.announced:
             return ToolCallDelta(call.position, None, None, args) if args else None
@@ -92,12 +114,14 @@ class ToolFragments:
         if index is not None:
             call = self._by_index.get(index)
         else:
-            call = next((known for known in self._calls if call_id and known.id == call_id), None)
+            call = self._by_id.get(call_id) if call_id else None
             if call is None and not call_id:
                 call = self._calls[-1] if self._calls else None
             if call is not None and call.position in taken:
                 call = None  # entries without an index in one chunk are calls of their own
-        if call is None or _begins_another(call, call_id, name, args):
+        if call is None or self._begins_another(call, call_id, name, args):
+            if len(self._calls) >= MAX_CALLS:
+                raise too_many_calls()
             call = _Call(len(self._calls))
             self._calls.append(call)
             if index is not None:
@@ -106,14 +130,32 @@ class ToolFragments:
             taken.add(call.position)
         return call
 
+    def _begins_another(self, call: _Call, call_id: str, name: str, args: str) -> bool:
+        """Whether a fragment under a known index starts a new call: a new id with a name, or arguments after whole ones."""
+        if not name:
+            return False
+        if call_id and call.id:
+            return call_id != call.id
+        if not (args and call.args and call.args[-1].rstrip().endswith("}")) or self._checked > MAX_CHECKED:
+            return False
+        text = call.text()
+        self._checked += len(text)
+        return parse_args(text)[0] is not None
 
-def _begins_another(call: _Call, call_id: str, name: str, args: str) -> bool:
-    """Whether a fragment under a known index starts a new call: a new id with a name, or arguments after whole ones."""
-    if not name:
-        return False
-    if call_id and call.id:
-        return call_id != call.id
-    return bool(args) and bool(call.args) and call.args[-1].rstrip().endswith("}") and call.is_object()
+    def _count(self, text: str) -> None:
+        self._bytes += len(text) if text.isascii() else len(text.encode())
+        if self._bytes > MAX_CALL_BYTES:
+            raise ModelError(
+                f"The model's tool calls are longer than {MAX_CALL_BYTES} bytes, the server's limit for one answer.",
+                code="model_invalid_response",
+            )
+
+
+def too_many_calls() -> ModelError:
+    return ModelError(
+        f"The model made more than {MAX_CALLS} tool calls in one answer, the server's limit.",
+        code="model_invalid_response",
+    )
 
 
 def proposed(name: str, call_id: str | None, raw: str, *, cut: bool = False) -> ProposedCall:
