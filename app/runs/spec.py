@@ -23,6 +23,9 @@ Count = Annotated[int, Field(ge=0)]
 JsonObject = dict[str, object]
 """Any JSON object: its values were checked by `decode_strict` already."""
 
+Metadata = Annotated[dict[Annotated[str, Field(max_length=64)], object], Field(max_length=64)]
+"""A caller's own labels: they are indexed, so there are few and their names are short."""
+
 
 class Spec(BaseModel):
     """Base of all bodies: unknown fields are refused, types are exact (`"3"` is not 3)."""
@@ -89,9 +92,9 @@ class AgentSpec(SettingsSpec):
     model: str | JsonObject
     instructions: str | None = None
     prompt: object = None
-    tools: list[str | JsonObject] = []
+    tools: Annotated[list[str | JsonObject], Field(max_length=128)] = []
     output_schema: JsonObject | None = None
-    middleware: list[JsonObject] = []
+    middleware: Annotated[list[JsonObject], Field(max_length=128)] = []
 
     @field_validator("type")
     @classmethod
@@ -127,8 +130,8 @@ class MessageSpec(Spec):
     """A message in Chat Completions' shape (contract, section 2)."""
 
     role: Literal["system", "user", "assistant", "tool"]
-    content: str | list[JsonObject] | None = None
-    tool_calls: list[ToolCallSpec] = []
+    content: str | Annotated[list[JsonObject], Field(max_length=1024)] | None = None
+    tool_calls: Annotated[list[ToolCallSpec], Field(max_length=1024)] = []
     tool_call_id: str | None = None
     name: str | None = None
 
@@ -172,12 +175,12 @@ class RunCreate(Spec):
     input: str | JsonObject
     thread_id: str | None = None
     context: JsonObject = {}
-    metadata: JsonObject = {}
+    metadata: Metadata = {}
     config: RunConfig = RunConfig()
     on_disconnect: Literal["continue", "cancel"] = "continue"
     multitask_strategy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
     webhook: JsonObject | None = None
-    stream: EventSelection | None = None
+    stream: Annotated[EventSelection, Field(max_length=32)] | None = None
 
     @field_validator("config", mode="wrap")
     @classmethod

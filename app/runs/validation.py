@@ -6,6 +6,15 @@ from pydantic import BaseModel, ValidationError
 
 from app.core.errors import FieldError, InvalidRequest, NotSupported
 
+MAX_ERRORS = 20
+"""How many wrong places are told: enough to correct a body by hand."""
+
+MAX_LISTED = 1000
+"""Beyond, none is: pydantic can only list all of them, which takes seconds for the half million that fit into a body."""
+
+MAX_POINTER = 200
+"""Characters of a pointer that are told; a key may be as long as the body."""
+
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -17,7 +26,18 @@ def check(model: type[ModelT], body: object, *, at: str = "") -> ModelT:
         errors = tuple(FieldError(at + item.pointer, item.detail) for item in error.errors)
         raise NotSupported(error.message, errors=errors) from None
     except ValidationError as error:
-        raise InvalidRequest("The request does not fit the schema; see `errors`.", errors=_fields(error, at)) from None
+        raise _refusal(error, at) from None
+
+
+def _refusal(error: ValidationError, at: str) -> InvalidRequest:
+    message = "The request does not fit the schema; see `errors`."
+    count = error.error_count()
+    if count > MAX_LISTED:
+        return InvalidRequest(message, errors=(FieldError(at, f"wrong in {count} places"),))
+    fields = _fields(error, at)
+    if len(fields) > MAX_ERRORS:
+        message = f"{message} There are {len(fields) - MAX_ERRORS} more."
+    return InvalidRequest(message, errors=fields[:MAX_ERRORS])
 
 
 def _fields(error: ValidationError, at: str) -> tuple[FieldError, ...]:
@@ -26,7 +46,7 @@ def _fields(error: ValidationError, at: str) -> tuple[FieldError, ...]:
         parts = [str(part) for part in item["loc"] if not _is_branch(part)]
         pointer = at + "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
         detail = "unknown field" if item["type"] == "extra_forbidden" else item["msg"].removeprefix("Value error, ")
-        seen[pointer, detail] = None
+        seen[pointer[:MAX_POINTER], detail] = None
     return tuple(FieldError(pointer, detail) for pointer, detail in seen)
 
 

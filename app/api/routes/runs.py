@@ -32,6 +32,9 @@ router = APIRouter(tags=["runs"])
 RunId = Annotated[str, Path(max_length=64)]
 _RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 JSON = "application/json"
+MAX_FILTERS = 16
+"""`metadata.<key>` filters of a list: each is a condition of its query."""
+
 PLURAL = {"actions": "action", "steps": "step"}
 StepStatusFilter = Literal["success", "error", "timeout", "denied", "cancelled", "unknown", "waiting", "running"]
 
@@ -148,6 +151,7 @@ async def create_run(request: Request) -> Response:
 async def stream_new_run(request: Request) -> Response:
     types = None
     if request.scope["query_string"]:
+        authenticate(request, "runs:write")  # before anything is told about the parameters
         types = _selection(request.query_params.getlist("stream") or None, "/query/stream")
     principal, runs, accepted = await _accept(request, "POST /runs")
     if accepted.request.stream is not None:
@@ -216,6 +220,11 @@ async def list_runs(
                     errors=(FieldError(f"/query/{name[:80]}", "not a key"),),
                 )
             metadata[key] = value
+    if len(metadata) > MAX_FILTERS:
+        raise InvalidRequest(
+            f"A list is filtered by {MAX_FILTERS} metadata keys at most.",
+            errors=(FieldError("/query", "too many filters"),),
+        )
     if after is not None and _RUN_ID.fullmatch(after) is None:
         raise InvalidRequest(
             "`after` must be a `next_cursor` of this list.",
