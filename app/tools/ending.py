@@ -9,6 +9,7 @@ from app.core.values import immutable
 from app.tools import envelope
 from app.tools.attempt import Attempt, settle
 from app.tools.compiled import CompiledTool
+from app.tools.result import printable
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ def outcome_of(
             return_direct,
         )
     request_id = end.request_id or new_id()
-    text = str(end.observation)
+    text = printable(str(end.observation))
     handling = handle_tool_errors
     return ToolOutcome(
         end.status,
@@ -108,13 +109,19 @@ def settled(tool: CompiledTool, attempt: Attempt) -> End:
         return unknown(tool.name, attempt.message, attempt)
     return End(
         verdict.status,
-        attempt.message,
+        _sentence(tool.name, attempt.message) if attempt.kind == "uncertain" else attempt.message,
         attempt.code,
         attempt.retryable,
         verdict.state,
         request_id=attempt.request_id,
         by_tool=True,
     )
+
+
+def _sentence(name: str, why: str) -> str:
+    """What happened to an attempt, said so that it stands alone: with the tool for its subject."""
+    text = why if why.startswith(f"{name} ") else f"{name}: {why}"
+    return text if text.endswith(".") else f"{text}."
 
 
 def lost_attempt(number: int) -> dict[str, object]:

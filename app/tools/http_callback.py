@@ -3,6 +3,8 @@
 import asyncio
 import email.utils
 import functools
+import hashlib
+import re
 import secrets
 import time
 import zlib
@@ -17,12 +19,16 @@ import structlog
 from app.core.values import immutable
 from app.tools.attempt import Attempt, Send, Sending
 from app.tools.egress import EgressGuard, EgressRefused
-from app.tools.result import read_body
+from app.tools.result import printable, read_body
 from app.tools.signing import sign
 
 CONNECT_S = 10.0
 """Longest wait for a connection, within the attempt's own timeout: what was not connected was certainly not sent."""
 
+MAX_CODE = 128
+"""Characters of a tool's own error code that are kept."""
+
+_CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([\w.:+-]{1,64})", re.IGNORECASE | re.ASCII)
 _SERVER_FAULTS = (500, 502, 503, 504)
 _FIXED_HEADERS = {
     "user-agent": "Runwire",
@@ -146,7 +152,7 @@ def read_answer(tool: str, status: int, headers: Mapping[str, str], data: bytes,
         text = "it answered that it is still working, and later answers are not supported yet"
         return Attempt("deferred", code="deferred_not_supported", message=text, http_status=status)
     if 200 <= status < 300:
-        return _success(tool, status, data, more, limit)
+        return _success(status, _charset(headers), data, more, limit)
     if status == 429:
         return Attempt(
             "not_executed",
@@ -171,8 +177,8 @@ def read_answer(tool: str, status: int, headers: Mapping[str, str], data: bytes,
     return Attempt("failed", code="tool_http_error", message=text, http_status=status)
 
 
-def _success(tool: str, status: int, data: bytes, more: bool, limit: int) -> Attempt:
-    value, meta = read_body(data, limit, more=more)
+def _success(status: int, charset: str | None, data: bytes, more: bool, limit: int) -> Attempt:
+    value, meta = read_body(data, limit, more=more, charset=charset)
     members = cast("dict[str, object]", value) if isinstance(value, dict) else None
     if members is not None:
         error = members.get("error")
@@ -200,8 +206,8 @@ def _told(error: Mapping[str, object], status: int) -> Attempt:
     message, code = error.get("message"), error.get("code")
     return Attempt(
         "failed",
-        code=code if isinstance(code, str) and code else "tool_error",
-        message=message if isinstance(message, str) and message else "Tool execution error",
+        code=printable(code[:MAX_CODE]) if isinstance(code, str) and code else "tool_error",
+        message=printable(message) if isinstance(message, str) and message else "Tool execution error",
         retryable=error.get("retryable") is True,
         http_status=status,
     )
@@ -216,10 +222,15 @@ def _headers(target: HttpTarget, sending: Sending, body: bytes, number: int) -> 
         headers["webhook-signature"] = " ".join(sign(key, sending.tool_call_id, now, body) for key in target.keys)
     headers["Idempotency-Key"] = sending.idempotency_key
     headers["Runwire-Attempt"] = str(number)
-    headers["traceparent"] = f"00-{_nonzero(16)}-{_nonzero(8)}-01"
+    headers["traceparent"] = f"00-{_trace_id(sending.tool_call_id)}-{_nonzero(8)}-01"
     if target.token is not None:
         headers["authorization"] = f"Bearer {target.token}"
     return headers
+
+
+def _trace_id(tool_call_id: str) -> str:
+    """All attempts of a call are one trace, after a restart too; each is a span of its own."""
+    return hashlib.sha256(tool_call_id.encode()).hexdigest()[:32]
 
 
 def _nonzero(size: int) -> str:
@@ -257,7 +268,13 @@ def _said(data: bytes) -> str | None:
     for key in ("error", "detail", "message"):
         if isinstance(value, dict) and key in value:
             value = cast("dict[str, object]", value)[key]
-    return value[:1000] if isinstance(value, str) and value else None
+    return printable(value[:1000]) if isinstance(value, str) and value else None
+
+
+def _charset(headers: Mapping[str, str]) -> str | None:
+    """The charset that the answer declares, if any."""
+    found = _CHARSET.search(headers.get("content-type", "")[:256])
+    return found.group(1) if found else None
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
@@ -267,10 +284,10 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         return float(text)
     try:
         until = email.utils.parsedate_to_datetime(text)
-    except ValueError:
+        until = until if until.tzinfo else until.replace(tzinfo=UTC)
+        return max(0.0, (until - datetime.now(UTC)).total_seconds())
+    except (ValueError, OverflowError, TypeError, IndexError):  # a date, or a zone, that no calendar has
         return None
-    until = until if until.tzinfo else until.replace(tzinfo=UTC)
-    return max(0.0, (until - datetime.now(UTC)).total_seconds())
 
 
 def _rfc3339(milliseconds: int) -> str:

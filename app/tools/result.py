@@ -2,6 +2,8 @@
 
 import hashlib
 from collections.abc import Mapping
+from encodings import normalize_encoding
+from encodings.aliases import aliases
 from typing import cast
 
 import orjson
@@ -11,6 +13,11 @@ from app.core.errors import InvalidRequest
 from app.core.json import check_value, decode
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS
+_UTF_8 = "utf_8"
+_TEXT_CODECS = frozenset(aliases.values()) - {
+    "base64_codec", "bz2_codec", "hex_codec", "quopri_codec", "rot_13", "uu_codec", "zlib_codec", "mbcs",
+}  # fmt: skip
+"""Codecs from bytes to text. Those with a quadratic decoder (punycode, IDNA) are no charsets and not in the table."""
 
 
 def as_json(value: object, limit: int) -> tuple[object, Mapping[str, object]]:
@@ -36,22 +43,29 @@ def as_json(value: object, limit: int) -> tuple[object, Mapping[str, object]]:
     return (parsed, {}) if len(data) <= limit else cut(data, limit)
 
 
-def read_body(data: bytes, limit: int, *, more: bool) -> tuple[object, Mapping[str, object]]:
-    """An HTTP answer's body as a value: JSON if it is JSON we can keep, else text. `more`: it went on beyond `limit`."""
+def read_body(
+    data: bytes, limit: int, *, more: bool, charset: str | None = None
+) -> tuple[object, Mapping[str, object]]:
+    """An HTTP answer's body as a value: JSON if it is JSON we can keep, else text. `more`: it went on beyond `limit`.
+
+    `charset`: what the answer says its text is in; UTF-8 where it is missing or unknown.
+    """
     if more:
-        return cut(data, limit)
+        return cut(data, limit, charset)
     try:
         value = decode(data)
         check_value(value)
     except (ValueError, InvalidRequest):
-        return printable(data.decode(errors="replace")), {}
+        return printable(_decoded(data, charset)), {}
     return value, {}
 
 
-def cut(data: bytes, limit: int) -> tuple[str, Mapping[str, object]]:
+def cut(data: bytes, limit: int, charset: str | None = None) -> tuple[str, Mapping[str, object]]:
     """The beginning of a text that is too long, with a marker; `meta` has the SHA-256 of all that was read."""
     digest = hashlib.sha256(data).hexdigest()
-    text = printable(data[:limit].decode(errors="ignore" if _cut_inside(data, limit) else "replace"))
+    codec = _codec(charset)
+    broken = "ignore" if codec == _UTF_8 and _cut_inside(data, limit) else "replace"
+    text = printable(_decoded(data[:limit], codec, broken))
     marker = f"\n[cut: the result is longer than {limit} bytes; sha256 {digest}]"
     return text + marker, {"truncated": True, "sha256": digest, "bytes_read": len(data)}
 
@@ -66,6 +80,22 @@ def printable(text: str) -> str:
         except UnicodeEncodeError:
             return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def _decoded(data: bytes, charset: str | None, errors: str = "replace") -> str:
+    try:
+        return data.decode(_codec(charset), errors)
+    except (LookupError, UnicodeError):  # a codec this platform lacks, or one that knows no replacement
+        return data.decode(errors="replace")
+
+
+def _codec(charset: str | None) -> str:
+    """Python's name for a charset. Looked up in its table, as `codecs.lookup` remembers every name it is ever asked for."""
+    if charset is None:
+        return _UTF_8
+    name = normalize_encoding(charset.lower())
+    name = aliases.get(name, name)
+    return name if name in _TEXT_CODECS else _UTF_8
 
 
 def _cut_inside(data: bytes, limit: int) -> bool:
