@@ -32,13 +32,16 @@ KEEP_ALIVE_S = 15
 MAX_HEAD_BYTES = 64 * 1024
 """Request line and headers together; counted in pieces, so up to one `PIECE_BYTES` more may pass."""
 
+MAX_HEADERS = 256
+"""Each costs more in memory than its few bytes on the wire."""
+
 MAX_SENT_BYTES = 8 * 1024 * 1024
 """What a body may take on the wire, with the framing of its chunks and its trailers (bodies themselves: 1 MiB)."""
 
 MAX_QUEUED = 16
 """Pipelined requests that wait; beyond, nothing is read until half of them are answered. One piece may add more."""
 
-PIECE_BYTES = 4096
+PIECE_BYTES = 2048
 """What is parsed at once, so that one read of 256 KB cannot become ten thousand requests."""
 
 LINGER_S = 2.0
@@ -70,6 +73,10 @@ class _Lingering:
 
     def close(self) -> None:
         self._protocol.linger(only_within_body=True)
+
+
+class _TooManyHeaders(Exception):
+    """Raised into the parser, which stops and carries it out as the context of its own error."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -145,7 +152,10 @@ class BoundedProtocol(HttpToolsProtocol):
             parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
             self._keep_alive = self.cycle.keep_alive = False  # what follows would be another protocol
-        except httptools.HttpParserError:
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, _TooManyHeaders):
+                self.refuse(431, "headers_too_large", f"There are more than {MAX_HEADERS} headers.")
+                return False
             self.refuse(400, "invalid_http", "This is not a valid HTTP request.")
             return False
         if self._phase == "body":
@@ -191,14 +201,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def refuse(self, status: int, code: str, detail: str) -> None:
         """Answer what never became a request of the application, or no longer is one, and close."""
         cycle = cast("RequestResponseCycle | None", self.cycle)
-        begun = cycle is not None and cycle.response_started and not cycle.response_complete
-        self.pipeline.clear()
         if cycle is not None and not cycle.response_complete:
+            if cycle.response_started or self._phase != "body" or self.pipeline:
+                self.transport.close()  # an answer here would be taken for that of an earlier request
+                return
             cycle.disconnected = True
             cycle.message_event.set()
-        if begun:
-            self.transport.close()
-            return
         request_id = new_id()
         title = HTTPStatus(status).phrase
         body = encode(
@@ -248,14 +256,17 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._phase == "head":  # else a trailer, which nobody reads
-            super().on_header(name, value)
+        if self._phase != "head":
+            return  # a trailer, which nobody reads
+        if len(self.headers) >= MAX_HEADERS:
+            raise _TooManyHeaders
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        super().on_headers_complete()
         self._phase = "body"
         self._head_bytes = self._sent_bytes = 0
         self._deadline = math.inf
-        super().on_headers_complete()
         self._keep_alive = self.cycle.keep_alive
 
     def on_message_complete(self) -> None:

@@ -193,6 +193,28 @@ async def test_a_head_over_64_kib_is_refused_and_not_read(server: RunwireServer,
         assert (await peer.answer())[0] == 200
 
 
+async def test_more_than_256_headers_are_refused(server: RunwireServer) -> None:
+    async with peer_of(server, b"GET /livez HTTP/1.1\r\n" + b"a:\r\n" * 5000 + b"\r\n") as peer:
+        assert (await peer.rest()).startswith(b"HTTP/1.1 431 ")
+    async with peer_of(server, GET + b"a:\r\n" * 250 + b"\r\n") as peer:
+        assert (await peer.answer())[0] == 200
+
+
+async def test_nonsense_behind_a_request_is_not_answered_in_its_place(server: RunwireServer) -> None:
+    body = json.dumps(run_body(scripted(calls(("hang", {}))), "hang")).encode()
+    wait = POST.replace("/runs", "/runs/wait").encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    async with peer_of(server, wait + b"\x00\x01 nonsense\r\n\r\n") as peer:
+        assert await peer.rest() == b""
+
+
+async def test_an_offer_of_another_protocol_is_not_taken(server: RunwireServer) -> None:
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+    async with peer_of(server, GET + offer) as peer:
+        status, headers, _ = await peer.answer()
+        assert (status, headers["connection"]) == (200, "close")
+        assert await peer.rest() == b""
+
+
 async def test_a_flood_of_pipelined_requests_is_not_read(tmp_path: Path) -> None:
     with RunwireServer.open(tmp_path) as server:
         before = resident_kb(server)
