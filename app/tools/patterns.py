@@ -8,8 +8,11 @@ check reads the usual syntax itself and refuses the known shapes: a repeated gro
 import re
 from dataclasses import dataclass, field
 
-_SAMPLE = [chr(code) for code in range(32, 127)] + ["\t", "\n", "é", "中"]
+_SAMPLE = "".join(map(chr, range(32, 127))) + "\t\né中"
+_MAX_ALTERNATIVES = 200
+"""Alternatives of a repeated group; each is compared with each. More count as overlapping."""
 _QUANTIFIER = re.compile(r"\{(\d*)(,?)(\d*)\}")
+_NO_WIDTH = ("\\b", "\\B", "\\A", "\\Z", "\\z")
 _MANY = 16
 """Repetitions from which a bounded quantifier counts as unbounded."""
 
@@ -38,6 +41,8 @@ class _Reader:
                 found.append([])
             elif self.text[self.at] in "^$":
                 self.at += 1
+            elif self.text.startswith(_NO_WIDTH, self.at):
+                self.at += 2
             else:
                 found[-1].append(self.quantified(self.atom()))
         return found
@@ -58,9 +63,13 @@ class _Reader:
         return _Item(chars=self.chars(self.text[start : self.at]))
 
     def chars(self, atom: str) -> frozenset[str]:
+        literal = atom[-1]
+        if len(atom) == 1 and literal != ".":
+            return frozenset(literal)
+        if len(atom) == 2 and not (literal.isascii() and literal.isalnum()):
+            return frozenset(literal)  # an escaped sign
         if atom not in self.atoms:
-            pattern = re.compile(atom)
-            self.atoms[atom] = frozenset(char for char in _SAMPLE if pattern.fullmatch(char))
+            self.atoms[atom] = frozenset(re.findall(atom, _SAMPLE)) - {""}
         return self.atoms[atom]
 
     def quantified(self, item: _Item) -> _Item:
@@ -144,6 +153,8 @@ def _first(item: _Item) -> frozenset[str]:
 
 
 def _overlapping(alternatives: list[list[_Item]]) -> bool:
+    if len(alternatives) > _MAX_ALTERNATIVES:
+        return True
     flat = [_flatten(sequence) for sequence in alternatives]
     return any(
         all(a.chars & b.chars for a, b in zip(one, other, strict=False))
