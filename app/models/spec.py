@@ -13,6 +13,9 @@ from app.models.scripted import error_code
 MAX_URL = 2048
 """Characters of a `base_url` (the egress rules' own limit)."""
 
+MAX_FIELD_ERRORS = 20
+"""Wrong places that are told of one spec."""
+
 _NOT_BUILT = frozenset(("anthropic",))
 """Providers of the contract that this version has no client for."""
 
@@ -77,7 +80,7 @@ def _invalid(pointer: str, detail: str) -> InvalidRequest:
 def _refusal(error: ValidationError, pointer: str) -> InvalidRequest:
     errors = tuple(
         FieldError(pointer + "".join(f"/{_escape(part)}" for part in item["loc"]), item["msg"])
-        for item in error.errors(include_url=False, include_context=False, include_input=False)
+        for item in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FIELD_ERRORS]
     )
     return InvalidRequest("The model is not valid; see errors.", errors=errors)
 
@@ -174,8 +177,8 @@ class _Error(_Strict):
 
 class _Turn(_Strict):
     content: str | None = None
-    tool_calls: list[_Call] | None = None
-    invalid_tool_calls: list[_InvalidCall] | None = None
+    tool_calls: Annotated[list[_Call], Field(fail_fast=True)] | None = None
+    invalid_tool_calls: Annotated[list[_InvalidCall], Field(fail_fast=True)] | None = None
     delay_ms: _Milliseconds = 0
     chunk_delay_ms: _Milliseconds = 0
     """After each delta; for streams that take their time."""
@@ -187,7 +190,8 @@ class _Turn(_Strict):
 class _Scripted(_Strict):
     provider: Literal["scripted"]
     model: _ModelName = "scripted"
-    script: list[_Turn]
+    script: Annotated[list[_Turn], Field(fail_fast=True)]
+    """The first wrong turn ends the check: a million of them would be a million complaints."""
     repeat: bool = False
 
     def checked(self) -> CheckedModel:

@@ -13,6 +13,9 @@ from app.tools.egress import EgressGuard
 from app.tools.schema import check_schema, escape
 from app.tools.signing import key_of
 
+MAX_FIELD_ERRORS = 20
+"""Wrong places that are told of one body."""
+
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _RESERVED = frozenset({
     "host", "content-length", "content-type", "content-encoding", "transfer-encoding", "connection", "keep-alive",
@@ -130,13 +133,13 @@ def read_spec(body: Mapping[str, object], guard: EgressGuard, *, pointer: str = 
 
 
 def field_errors(error: ValidationError, pointer: str) -> tuple[FieldError, ...]:
-    """Pydantic's complaints as places in the body."""
+    """Pydantic's complaints as places in the body, the first `MAX_FIELD_ERRORS`."""
     return tuple(
         FieldError(
             pointer + "".join(f"/{escape(str(part))}" for part in item["loc"]),
             item["msg"].removeprefix("Value error, "),
         )
-        for item in error.errors(include_url=False, include_context=False, include_input=False)
+        for item in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FIELD_ERRORS]
     )
 
 

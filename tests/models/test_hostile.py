@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.agent.ports import ModelAnswer, ModelRequest, ToolDefinition
-from app.core.errors import ModelError
+from app.core.errors import InvalidRequest, ModelError
 from app.core.messages import Message
 from app.core.usage import TokenUsage, Usage
 from app.models import demo, tool_fragments
@@ -17,6 +17,7 @@ from app.models.failures import of_error_object
 from app.models.openai_wire import Assembler
 from app.models.retries import retry_after_s
 from app.models.scripted import ScriptedModel
+from app.models.spec import MAX_FIELD_ERRORS, check_model
 from app.models.tokens import MAX_TOKENS, read_usage
 from app.models.tool_fragments import MAX_CALL_BYTES, MAX_CALLS, ToolFragments
 from tests.models.test_catalog import Guarded, Secrets
@@ -215,3 +216,22 @@ async def test_a_password_in_the_operators_own_address_is_sent_as_basic_auth() -
             pass
         await models.close()
     assert server.requests[0].headers["authorization"] == "Basic bWU6cHc="
+
+
+# --- specs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [0] * 200_000,
+        [{"tool_calls": [0] * 200_000}],
+        [{"invalid_tool_calls": [0] * 200_000}],
+        [{f"k{n}": 0 for n in range(10_000)}],
+    ],
+)
+def test_a_spec_of_many_mistakes_has_a_short_refusal(script: list[object]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check_model({"provider": "scripted", "script": script}, pointer="/model")
+    assert 1 <= len(caught.value.errors) <= MAX_FIELD_ERRORS
+    assert caught.value.errors[0].pointer.startswith("/model/script/0")
