@@ -1,6 +1,5 @@
 """Hostile input of models: what a provider, a script or a question may say without harm to the server."""
 
-import time
 from email.utils import formatdate
 
 import pytest
@@ -22,6 +21,7 @@ from app.models.tokens import MAX_TOKENS, read_usage
 from app.models.tool_fragments import MAX_CALL_BYTES, MAX_CALLS, ToolFragments
 from tests.models.test_catalog import Guarded, Secrets
 from tests.support.chat_completions import ChatCompletionsServer, Reply, says
+from tests.support.hang import no_hang
 
 pytestmark = pytest.mark.anyio
 
@@ -42,10 +42,8 @@ BIG = 2**63 - 1
     ],
 )  # fmt: skip
 def test_a_question_costs_the_demo_model_a_bounded_time(text: str) -> None:
-    before = time.process_time()
-    demo.decide(ModelRequest([Message("user", text)], ALL))
-    # CPU time of this process: without bounds these take from ten seconds to hours.
-    assert time.process_time() - before < 2
+    with no_hang():  # without bounds these take from ten seconds to hours
+        demo.decide(ModelRequest([Message("user", text)], ALL))
 
 
 def test_the_demo_model_looks_at_the_beginning_of_a_question_only() -> None:

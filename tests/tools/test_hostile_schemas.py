@@ -1,7 +1,6 @@
 """Hostile schemas and arguments: what registration refuses, and what a check may cost."""
 
 import random
-import time
 import tracemalloc
 from collections.abc import Callable
 
@@ -14,6 +13,7 @@ from app.core.errors import InvalidRequest
 from app.tools.patterns import is_catastrophic
 from app.tools.schema import MAX_PATTERNS, ArgumentSchema, check_schema
 from app.tools.weight import MAX_CHAIN, MAX_NODES, TooHeavy, Weight, weigh
+from tests.support.hang import no_hang
 
 MIB = 1024 * 1024
 
@@ -32,12 +32,6 @@ def peak(work: Callable[[], object]) -> int:
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-
-
-def cpu_s(work: Callable[[], object]) -> float:
-    before = time.process_time()
-    work()
-    return time.process_time() - before
 
 
 # --- pointers ---------------------------------------------------------------------------------------------------------
@@ -189,7 +183,8 @@ def test_patterns_of_many_characters_are_limited_altogether_and_cheap_below() ->
         "/parameters/patternProperties", f"at most {MAX_PATTERNS} characters in all patterns together"
     )  # fmt: skip
     few = dict(list(patterns.items())[:20])
-    assert cpu_s(lambda: check_schema({"type": "object", "patternProperties": few}, "")) < 5
+    with no_hang():
+        check_schema({"type": "object", "patternProperties": few}, "")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +199,8 @@ def test_patterns_of_many_characters_are_limited_altogether_and_cheap_below() ->
     ],
 )  # fmt: skip
 def test_looking_at_a_pattern_is_cheap(pattern: str) -> None:
-    assert cpu_s(lambda: [is_catastrophic(pattern) for _ in range(20)]) < 5
+    with no_hang():
+        [is_catastrophic(pattern) for _ in range(20)]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +253,8 @@ def test_arguments_too_large_for_a_large_schema_are_refused_unchecked() -> None:
     schema = ArgumentSchema({"type": "object", "additionalProperties": {"items": {"allOf": [{"minimum": 0}] * 2000}}})
     assert schema.is_valid({"k": [0] * 100})
     large: dict[str, object] = {"k": [0] * 1_000_000}
-    assert cpu_s(lambda: schema.is_valid(large)) < 1
+    with no_hang():
+        schema.is_valid(large)
     assert not schema.is_valid(large)
     assert [fault.detail for fault in schema.faults(large)] == [
         "they are too large to be checked against a schema of this size"
@@ -275,4 +272,5 @@ def test_a_stored_schema_that_would_be_refused_now_is_never_checked_against() ->
 def test_the_validator_remembers_what_it_checked_in_a_cycle() -> None:
     """What the count of a cycle relies on: a check of a recursive schema takes no exponential time."""
     validator = jsonschema_rs.Draft202012Validator(RECURSIVE, offline=True)
-    assert cpu_s(lambda: validator.is_valid(nested(60, 7))) < 1
+    with no_hang():
+        validator.is_valid(nested(60, 7))
