@@ -26,7 +26,7 @@ STREAMS_CLOSE_S = 1.0
 TCP_USER_TIMEOUT_MS = 30_000
 """A peer that acknowledges nothing for so long is dropped by the kernel: half-open connections, readers that stalled."""
 
-GC_ALLOCATIONS = 20_000
+GC_ALLOCATIONS = 10_000
 """Objects made between two looks for garbage cycles. Python's 700 takes a tenth of a short run; runs make few cycles."""
 
 RESERVED_FILES = 128
@@ -156,7 +156,7 @@ def run_server(settings: Settings) -> int:
     import uvloop
 
     configure(settings.log_level)
-    gc.set_threshold(GC_ALLOCATIONS, 50, 50)
+    gc.set_threshold(GC_ALLOCATIONS)
 
     async def main() -> int:
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
