@@ -8,10 +8,9 @@ from starlette.responses import Response
 
 from app.api.body import read_json
 from app.api.context import authenticate, services_of
+from app.api.idempotency import key_of, stored
 from app.api.openapi import body_of
 from app.api.pagination import After, Limit, page
-from app.api.routes.runs import check_key
-from app.core.idempotency import IdempotencyKey
 from app.core.json import encode
 from app.runs.spec import RegisteredAgentSpec
 
@@ -25,13 +24,9 @@ AgentName = Annotated[str, Path(max_length=64)]
 async def create_agent(request: Request) -> Response:
     principal = authenticate(request, "agents:write")
     body, raw = await read_json(request)
-    key = request.headers.get("idempotency-key")
-    idempotency = None if key is None else IdempotencyKey.of(principal.tenant, "POST /agents", check_key(key), raw)
-    agent, replayed = await services_of(request).agents.create(principal, body, idempotency)
-    headers = {"Location": f"/agents/{agent['name']}"}
-    if replayed:
-        headers["Idempotency-Replayed"] = "true"
-    return Response(encode(agent), 201, headers, "application/json")
+    key = key_of(request, principal.tenant, "POST /agents", raw)
+    agent, replayed = await services_of(request).agents.create(principal, body, key)
+    return stored(agent, f"/agents/{agent['name']}", created=True, replayed=replayed)
 
 
 @router.get("/agents", summary="List agents")
@@ -52,8 +47,7 @@ async def put_agent(request: Request, name: AgentName) -> Response:
     principal = authenticate(request, "agents:write")
     body, _ = await read_json(request)
     agent, new = await services_of(request).agents.put(principal, name, body)
-    headers = {"Location": f"/agents/{name}"} if new else {}
-    return Response(encode(agent), 201 if new else 200, headers, "application/json")
+    return stored(agent, f"/agents/{name}", created=new)
 
 
 @router.delete("/agents/{name}", status_code=204, summary="Delete an agent")

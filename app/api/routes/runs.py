@@ -12,13 +12,13 @@ from starlette.routing import Route
 
 from app.api.body import read_body, read_json
 from app.api.context import authenticate, services_of
+from app.api.idempotency import key_of, replay_headers
 from app.api.openapi import body_of, event_stream_of, responses
 from app.api.pagination import After, Limit, number_cursor, page
 from app.api.sse import event_stream
 from app.api.views import run_view, step_detail, step_view
 from app.core.errors import FieldError, InvalidRequest, NotSupported
 from app.core.events import EVENT_TYPES, data_of
-from app.core.idempotency import IdempotencyKey
 from app.core.json import encode
 from app.core.principal import Principal
 from app.runs.ports import RunFilter
@@ -46,29 +46,13 @@ def _json(body: object, status: int = 200, headers: dict[str, str] | None = None
 async def _accept(request: Request, route: str) -> tuple[Principal, RunService, Accepted]:
     principal = authenticate(request, "runs:write")
     body, raw = await read_json(request)
-    key = request.headers.get("idempotency-key")
-    idempotency = None if key is None else IdempotencyKey.of(principal.tenant, route, check_key(key), raw)
     runs = services_of(request).runs
-    return principal, runs, await runs.create(principal, body, idempotency)
-
-
-def check_key(key: str) -> str:
-    """An `Idempotency-Key`: 1 to 255 visible characters. Raises `InvalidRequest`."""
-    if not 1 <= len(key) <= 255 or not key.isprintable():
-        raise InvalidRequest(
-            "Idempotency-Key must be 1 to 255 printable characters.",
-            errors=(FieldError("/header/Idempotency-Key", "1 to 255 printable characters"),),
-        )
-    return key
+    return principal, runs, await runs.create(principal, body, key_of(request, principal.tenant, route, raw))
 
 
 async def _view(runs: RunService, run: RunRecord) -> dict[str, object]:
     steps = await runs.intermediate_steps(run) if run.status in TERMINAL else None
     return run_view(run, steps)
-
-
-def _replayed(accepted: Accepted) -> dict[str, str]:
-    return {"Idempotency-Replayed": "true"} if accepted.replayed else {}
 
 
 def _stream(
@@ -138,7 +122,7 @@ async def create_run(request: Request) -> Response:
         return await stream_new_run(request)
     _, runs, accepted = await _accept(request, "POST /runs")
     run = accepted.run
-    headers = {"Location": f"/runs/{run.id}", **_replayed(accepted)}
+    headers = {"Location": f"/runs/{run.id}", **replay_headers(accepted.replayed)}
     return _json(await _view(runs, run), 201, headers)
 
 
@@ -172,7 +156,7 @@ async def wait_new_run(request: Request) -> Response:
     if run.on_disconnect == "cancel" and not accepted.replayed:
         on_leave = _cancel_when_left(principal, runs, run.id)
     settled = await _while_connected(request, runs.wait(principal, run.id, None), on_leave)
-    headers = {"Content-Location": f"/runs/{run.id}", **_replayed(accepted)}
+    headers = {"Content-Location": f"/runs/{run.id}", **replay_headers(accepted.replayed)}
     return _json(await _view(runs, settled), 200, headers)
 
 

@@ -8,11 +8,10 @@ from starlette.responses import Response
 
 from app.api.body import read_json
 from app.api.context import authenticate, services_of
+from app.api.idempotency import key_of, plain_key, stored
 from app.api.openapi import InvokeBody, body_of
 from app.api.pagination import After, Limit
-from app.api.routes.runs import check_key
 from app.core.errors import FieldError, InvalidRequest
-from app.core.idempotency import IdempotencyKey
 from app.core.json import encode
 from app.runs.validation import check
 from app.tools.spec import ToolSpec
@@ -31,13 +30,9 @@ def _object(body: object) -> dict[str, object]:
 async def create_tool(request: Request) -> Response:
     principal = authenticate(request, "tools:write")
     body, raw = await read_json(request)
-    key = request.headers.get("idempotency-key")
-    idempotency = None if key is None else IdempotencyKey.of(principal.tenant, "POST /tools", check_key(key), raw)
-    tool, replayed = await services_of(request).tools.create(principal, _object(body), idempotency)
-    headers = {"Location": f"/tools/{tool['name']}"}
-    if replayed:
-        headers["Idempotency-Replayed"] = "true"
-    return Response(encode(tool), 201, headers, "application/json")
+    key = key_of(request, principal.tenant, "POST /tools", raw)
+    tool, replayed = await services_of(request).tools.create(principal, _object(body), key)
+    return stored(tool, f"/tools/{tool['name']}", created=True, replayed=replayed)
 
 
 @router.get("/tools", summary="List tools, registered and plugins")
@@ -64,8 +59,7 @@ async def put_tool(request: Request, name: ToolName) -> Response:
     principal = authenticate(request, "tools:write")
     body, _ = await read_json(request)
     tool, new = await services_of(request).tools.put(principal, name, _object(body))
-    headers = {"Location": f"/tools/{name}"} if new else {}
-    return Response(encode(tool), 201 if new else 200, headers, "application/json")
+    return stored(tool, f"/tools/{name}", created=new)
 
 
 @router.delete("/tools/{name}", status_code=204, summary="Delete a tool")
@@ -79,8 +73,5 @@ async def invoke_tool(request: Request, name: ToolName) -> Response:
     principal = authenticate(request, "runs:write")
     body, _ = await read_json(request)
     arguments = check(InvokeBody, body).arguments
-    key = request.headers.get("idempotency-key")
-    envelope = await services_of(request).tools.invoke(
-        principal, name, arguments, idempotency_key=None if key is None else check_key(key)
-    )
+    envelope = await services_of(request).tools.invoke(principal, name, arguments, idempotency_key=plain_key(request))
     return Response(encode(envelope), media_type="application/json")
