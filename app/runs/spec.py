@@ -182,6 +182,12 @@ class RunCreate(Spec):
     webhook: JsonObject | None = None
     stream: Annotated[EventSelection, Field(max_length=32)] | None = None
 
+    @field_validator("stream", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        """`"actions,steps"`, as in the query, stands for the list."""
+        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
     @field_validator("config", mode="wrap")
     @classmethod
     def _in_config(cls, value: object, handler: ValidatorFunctionWrapHandler) -> RunConfig:

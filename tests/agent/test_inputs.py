@@ -117,6 +117,17 @@ def test_a_run_field_that_is_not_built_yet_is_refused(field: str, value: object)
         check(RunCreate, {"agent": "demo", "input": "q", field: value})
 
 
+@pytest.mark.parametrize("selected", [["actions", "steps"], "actions,steps", " actions , steps,"])
+def test_a_selection_of_events_is_a_list_or_as_in_the_query(selected: object) -> None:
+    assert check(RunCreate, {"agent": "demo", "input": "q", "stream": selected}).stream == ["actions", "steps"]
+
+
+def test_an_unknown_event_type_is_refused_before_a_run_is_made() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check(RunCreate, {"agent": "demo", "input": "q", "stream": "actions,tokens"})
+    assert pointers(caught.value) == ["/stream/1"]
+
+
 def test_a_complaint_names_every_wrong_place() -> None:
     with pytest.raises(InvalidRequest) as caught:
         check(RunCreate, {"agent": 3, "inptu": "q"})
