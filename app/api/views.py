@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from app.runs.driver import rfc3339
+from app.core.clock import rfc3339
 from app.runs.records import CallRecord, RunRecord
 
 

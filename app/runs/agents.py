@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
 from app.agent.settings import Limits
+from app.core.clock import rfc3339
 from app.core.errors import FieldError, Forbidden, InvalidRequest, NotFound
 from app.core.idempotency import IdempotencyKey
 from app.core.principal import Principal
 from app.core.registry import Registry, Versioned
-from app.runs.driver import rfc3339
 from app.runs.spec import AgentSpec, RegisteredAgentSpec, RunConfig, settings_json
 from app.runs.validation import check
 

@@ -8,19 +8,20 @@ from contextlib import AsyncExitStack, aclosing
 import structlog
 
 from app.agent.executor import close_round, execute
-from app.agent.ports import Delta, ReasoningDelta, TextDelta
 from app.agent.records import Answered, Failed, Finished, Output, Record, RoundClosed, StepDone
 from app.agent.state import LoopState
+from app.core.clock import now_ms
 from app.core.errors import Fenced, ModelError, RunCancelled, RunwireError
 from app.core.ids import IdFactory
 from app.core.messages import Message
 from app.core.usage import Usage
+from app.runs.event_data import call_result, output_event, run_event, step_event
 from app.runs.fold import fold
 from app.runs.hub import Hub
 from app.runs.journal import RunJournal
 from app.runs.loop_parts import LOST_PLANNER, LOST_TOOLS, LoopAssembler, LoopParts
 from app.runs.ports import RunStore
-from app.runs.records import CallRecord, CallResult, Dispatch, Progress, RunRecord, Transition
+from app.runs.records import CallRecord, Dispatch, Progress, RunRecord, Transition
 
 TIME_KEPT_S = 1.0
 """How often the active time of a run with a time limit is journaled: at most so much is forgotten by a crash."""
@@ -320,69 +321,3 @@ class Driver:
         if state is not None:  # else the row is as true as it was
             active = self._run.active_ms + int((time.monotonic() - self._started) * 1000)
             self._journal.set_progress(Progress(state.iteration, state.step, state.usage.to_json(), active))
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def run_event(run: RunRecord) -> dict[str, object]:
-    """The data of a `run` event: the run's life changed to its present status."""
-    return {
-        "run_id": run.id,
-        "thread_id": run.thread_id,
-        "agent": run.agent,
-        "status": run.status,
-        "attempt": run.attempt,
-    }
-
-
-def output_event(output: Output) -> dict[str, object]:
-    return {"iteration": output.iteration, "message_id": output.message_id, "delta": _delta(output.delta)}
-
-
-def _delta(delta: Delta) -> dict[str, object]:
-    if isinstance(delta, TextDelta):
-        return {"type": "text", "text": delta.text}
-    if isinstance(delta, ReasoningDelta):
-        return {"type": "reasoning", "text": delta.text}
-    return {"type": "tool_call", "index": delta.index, "id": delta.id, "name": delta.name, "args": delta.args}
-
-
-def step_event(step: StepDone) -> dict[str, object]:
-    call, outcome = step.call, step.outcome
-    return {
-        "type": "AgentStep",
-        "step": call.step,
-        "iteration": call.iteration,
-        "tool_call_id": call.tool_call_id,
-        "action": call.action.to_json(),
-        "observation": outcome.observation,
-        "status": outcome.status,
-        "error": outcome.error,
-        "trust": "untrusted",
-        "started_at": None if outcome.started_at is None else rfc3339(outcome.started_at),
-        "duration_ms": outcome.duration_ms,
-    }
-
-
-def call_result(step: StepDone) -> CallResult:
-    outcome = step.outcome
-    return CallResult(
-        id=step.call.tool_call_id,
-        state="unknown" if outcome.status == "unknown" else "done",
-        status=outcome.status,
-        observation=outcome.observation,
-        error=outcome.error,
-        envelope=outcome.envelope,
-        attempt_log=outcome.attempts,
-        chain=outcome.chain,
-        started_at=outcome.started_at,
-        duration_ms=outcome.duration_ms,
-    )
-
-
-def rfc3339(ms: int) -> str:
-    """Milliseconds since the epoch as RFC 3339 in UTC, with milliseconds."""
-    seconds, rest = divmod(ms, 1000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03d}Z"

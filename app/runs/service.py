@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import cast
 
 from app.agent.context import model_messages
+from app.core.clock import now_ms
 from app.core.errors import NotFound
 from app.core.events import wire
 from app.core.idempotency import IdempotencyKey
@@ -13,7 +14,7 @@ from app.core.messages import Message
 from app.core.principal import Principal
 from app.core.values import immutable
 from app.runs.agents import AgentService
-from app.runs.driver import now_ms, run_event
+from app.runs.event_data import run_event
 from app.runs.fold import fold
 from app.runs.follower import FollowOptions, follow
 from app.runs.hub import Hub

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from app.core.clock import now_ms
 from app.core.errors import InvalidRequest
 from app.core.registry import Registry, SecretStore
 from app.core.values import immutable
@@ -11,7 +12,7 @@ from app.storage import tables
 from app.storage.database import Database
 from app.storage.migrate import sqlite_path
 from app.storage.registry import SqlRegistry
-from app.storage.runs import SqlRunStore, now_ms
+from app.storage.runs import SqlRunStore
 from app.storage.secret_box import SecretBox, key_file
 from app.storage.secrets import SqlSecretStore
 from app.storage.sqlite import SqliteDatabase

@@ -1,13 +1,13 @@
 """Runs in storage: `SqlRunStore`, the adapter of the port `RunStore`."""
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import orjson
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
+from app.core.clock import now_ms
 from app.core.errors import Conflict, NotFound
 from app.core.idempotency import IdempotencyKey
 from app.core.messages import Message
@@ -97,10 +97,6 @@ _CALLS = select(*CALL_COLUMNS).where(_k.run_id == _id).order_by(_k.step)
 _CALLS_AFTER = Statement(_CALLS.where(_k.step > bindparam("after", type_=_k.step.type)))
 _CALL = Statement(_CALLS.where(_k.step == bindparam("step", type_=_k.step.type)))
 _ROUND = Statement(_CALLS.where(_k.iteration == bindparam("iteration", type_=_k.iteration.type)))
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class SqlRunStore:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from app.agent.ports import PlannedCall, StepStatus, ToolOutcome
+from app.core.clock import now_ms
 from app.core.values import immutable
 from app.tools import envelope
 from app.tools.attempt import Attempt, settle
@@ -145,7 +146,3 @@ def unknown(name: str, why: str, attempt: Attempt | None = None) -> End:
 
 def withdrawn(name: str) -> End:
     return End("denied", f"{name} was not called: the tool was withdrawn.", "tool_withdrawn")
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

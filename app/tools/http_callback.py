@@ -16,6 +16,7 @@ import httpx
 import orjson
 import structlog
 
+from app.core.clock import rfc3339
 from app.core.values import immutable
 from app.tools.attempt import Attempt, Send, Sending
 from app.tools.egress import EgressGuard, EgressRefused
@@ -128,7 +129,7 @@ def compose(sending: Sending) -> bytes:
     return orjson.dumps(
         {
             "type": "tool.call",
-            "timestamp": _rfc3339(sending.timestamp_ms),
+            "timestamp": rfc3339(sending.timestamp_ms),
             "data": {
                 "tool_call_id": sending.tool_call_id,
                 "run_id": sending.run_id,
@@ -137,7 +138,7 @@ def compose(sending: Sending) -> bytes:
                 "arguments": sending.arguments,
                 "context": dict(sending.context),
                 "principal": {"tenant": sending.principal.tenant, "subject": sending.principal.subject},
-                "deadline": _rfc3339(sending.deadline_ms),
+                "deadline": rfc3339(sending.deadline_ms),
                 "callback_url": None,
                 "callback_token": None,
             },
@@ -288,8 +289,3 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         return max(0.0, (until - datetime.now(UTC)).total_seconds())
     except (ValueError, OverflowError, TypeError, IndexError):  # a date, or a zone, that no calendar has
         return None
-
-
-def _rfc3339(milliseconds: int) -> str:
-    text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")

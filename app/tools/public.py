@@ -1,8 +1,8 @@
 """A tool as callers see it: its spec without any secret, and what the server knows of it."""
 
-from datetime import UTC, datetime
 from typing import cast
 
+from app.core.clock import rfc3339
 from app.core.registry import Versioned
 from app.tools.compiled import CompiledTool
 
@@ -18,7 +18,7 @@ def registered_json(tool: Versioned) -> dict[str, object]:
     body["http"] = http
     body["version"] = tool.version
     body["source"] = "registered"
-    body["created_at"] = _rfc3339(tool.created_at)
+    body["created_at"] = rfc3339(tool.created_at)
     return body
 
 
@@ -48,8 +48,3 @@ def plugin_json(tool: CompiledTool) -> dict[str, object]:
         "source": "plugin",
         "created_at": None,
     }
-
-
-def _rfc3339(milliseconds: int) -> str:
-    text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")

@@ -12,13 +12,14 @@ import orjson
 import structlog
 
 from app.agent.ports import CutReason, PlannedCall, ToolDefinition, ToolOutcome
+from app.core.clock import now_ms
 from app.core.errors import ToolWithdrawn
 from app.core.ids import new_id
 from app.core.principal import Principal
 from app.core.values import immutable
 from app.tools.attempt import Attempt, Send, Sending, backoff_s, may_repeat
 from app.tools.compiled import CompiledTool
-from app.tools.ending import End, Live, lost_attempt, now_ms, outcome_of, settled, unknown, withdrawn
+from app.tools.ending import End, Live, lost_attempt, outcome_of, settled, unknown, withdrawn
 from app.tools.signing import idempotency_key
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
