@@ -25,6 +25,7 @@ from app.runs.records import (
     RunRecord,
     Transition,
 )
+from app.runs.status import RunStatus, may_follow
 
 log = structlog.get_logger("runwire.runs")
 
@@ -80,6 +81,7 @@ class RunJournal:
         self._run_id = run.id
         self._thread_id = run.thread_id
         self._epoch = run.epoch
+        self._status: RunStatus = run.status
         self._seq = run.last_seq
         self._batch = run.batches
         self._head = run.checkpoint_id
@@ -152,6 +154,10 @@ class RunJournal:
         self._next.progress = progress
 
     def set_transition(self, transition: Transition) -> None:
+        """Change the run's status. Raises `ValueError` for a change that the one table does not have."""
+        if not may_follow(self._status, transition.status):
+            raise ValueError(f"a run that is {self._status} cannot become {transition.status}")
+        self._status = transition.status
         self._next.transition = transition
 
     async def dispatch(self, dispatch: Dispatch) -> None:

@@ -5,9 +5,6 @@ from typing import Literal
 RunStatus = Literal["pending", "running", "interrupted", "success", "error", "cancelled"]
 
 TERMINAL: frozenset[RunStatus] = frozenset(("success", "error", "cancelled"))
-ACTIVE: frozenset[RunStatus] = frozenset(("pending", "running", "interrupted"))
-"""A thread with such a run is busy."""
-
 TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
     "pending": frozenset(("running", "cancelled", "error")),
     "running": frozenset(("running", "interrupted", "success", "error", "cancelled")),
