@@ -14,6 +14,7 @@ from app.core.messages import Message
 from app.runs.driver import Driver
 from app.runs.hub import Hub
 from app.runs.loop_parts import LoopAssembler
+from app.runs.observer import NOBODY, Observer
 from app.runs.ports import RunStore
 from app.runs.records import RunRecord
 
@@ -37,11 +38,13 @@ class LocalDispatcher:
         new_id: IdFactory,
         max_running: int,
         max_queued: int,
+        observer: Observer = NOBODY,
     ) -> None:
         self._store = store
         self._hub = hub
         self._assembler = assembler
         self._new_id = new_id
+        self._observer = observer
         self._max_running = max_running
         self._max_queued = max_queued
         self._owner = new_id()
@@ -102,7 +105,14 @@ class LocalDispatcher:
 
     def _start(self, run: RunRecord, drive: Callable[[Driver], Coroutine[object, object, None]]) -> None:
         self._hub.open(run.id, run.last_seq)
-        driver = Driver(run, store=self._store, hub=self._hub, assembler=self._assembler, new_id=self._new_id)
+        driver = Driver(
+            run,
+            store=self._store,
+            hub=self._hub,
+            assembler=self._assembler,
+            new_id=self._new_id,
+            observer=self._observer,
+        )
         task = asyncio.create_task(self._drive(run.id, drive(driver)))
         self._drivers[run.id] = driver, task
         if run.id in self._cancelled:

@@ -20,6 +20,7 @@ from app.runs.fold import fold
 from app.runs.hub import Hub
 from app.runs.journal import RunJournal
 from app.runs.loop_parts import LOST_PLANNER, LOST_TOOLS, LoopAssembler, LoopParts
+from app.runs.observer import NOBODY, Observer
 from app.runs.ports import RunStore
 from app.runs.records import CallRecord, Dispatch, Progress, RunRecord, Transition
 
@@ -33,9 +34,17 @@ class Driver:
     """Drives one run under one claim. `cancel` may come at any time, from another task."""
 
     def __init__(
-        self, run: RunRecord, *, store: RunStore, hub: Hub, assembler: LoopAssembler, new_id: IdFactory
+        self,
+        run: RunRecord,
+        *,
+        store: RunStore,
+        hub: Hub,
+        assembler: LoopAssembler,
+        new_id: IdFactory,
+        observer: Observer = NOBODY,
     ) -> None:
         self._run = run
+        self._observer = observer.driving(run)
         self._store = store
         self._assembler = assembler
         self._new_id = new_id
@@ -46,8 +55,8 @@ class Driver:
         self._task: asyncio.Task[None] | None = None
         self._cancelled = run.cancel_requested
         self._leaving = False
-        self._ended = False
-        """The `end` event is added; nothing may follow it."""
+        self._end: Transition | None = None
+        """Set when the `end` event is added; nothing may follow it."""
         self._paced = False
         """A tool of the open round was dispatched, so the round waited for the journal."""
 
@@ -56,7 +65,7 @@ class Driver:
         if self._cancelled:
             return
         self._cancelled = True
-        if self._task is not None and not self._ended:
+        if self._task is not None and self._end is None:
             self._task.cancel()  # before that, `_loop` looks at the flag once the state is known
 
     def leave(self) -> None:
@@ -65,21 +74,36 @@ class Driver:
         A model call is; tool calls are let to their end, and their results are journaled.
         """
         self._leaving = True
-        if self._task is not None and not self._ended and (self._state is None or not self._state.open_calls):
+        if self._task is not None and self._end is None and (self._state is None or not self._state.open_calls):
             self._task.cancel()
 
     async def begin(self, history: list[Message] | None) -> None:
         """Run to the end from the start; the `run` event is journaled. `history`: the conversation, `None` reads it."""
-        await self._drive(self._begin(history))
+        await self._observed(self._drive(self._begin(history)))
 
     async def take_up(self) -> None:
         """Run to the end from where the journal stands: a run that was queued, or one that lost its driver."""
-        await self._drive(self._take_up())
+        await self._observed(self._drive(self._take_up()))
 
     async def give_up(self) -> None:
         """End a run whose journal could not take what it had to tell, as `internal_error`."""
+        await self._observed(self._give_up())
+
+    async def _give_up(self) -> None:
         self._state = await self._take_up()
         await self._end_failed("internal_error", "The server failed; the request id finds it in the log.")
+
+    async def _observed(self, driving: Coroutine[object, object, None]) -> None:
+        """Drive, and tell the observer how that ended."""
+        end = None
+        try:
+            await driving
+            end = self._end
+        finally:
+            if end is None:
+                self._observer.left()
+            else:
+                self._observer.ended(end)
 
     async def _drive(self, preparing: Coroutine[object, object, LoopState]) -> None:
         """Run to the end from the state that `preparing` gives.
@@ -127,7 +151,8 @@ class Driver:
     async def _loop(self, preparing: Coroutine[object, object, LoopState]) -> None:
         journal = self._journal
         self._state = await preparing
-        self._parts = parts = await self._assembler.assemble(self._run, self._record_dispatch)
+        self._parts = parts = await self._assembler.assemble(self._run, self._record_dispatch, self._observer.model)
+        tools = self._observer.tools(parts.tools)
         if self._cancelled:
             raise RunCancelled("The run was cancelled.")
         if self._leaving:
@@ -137,7 +162,7 @@ class Driver:
             if parts.settings.max_execution_time is not None:
                 ending.callback(asyncio.create_task(self._keep_time()).cancel)
             records = await ending.enter_async_context(
-                aclosing(execute(self._state, parts.settings, parts.planner, parts.tools, new_id=self._new_id))
+                aclosing(execute(self._state, parts.settings, parts.planner, tools, new_id=self._new_id))
             )
             async for group in records:
                 if len(group) == 1 and isinstance(group[0], Output):
@@ -149,7 +174,7 @@ class Driver:
                 self._set_progress()
                 if journal.start() or self._must_wait(group[-1]):
                     await journal.commit()
-                if self._leaving and not self._ended and not self._state.open_calls:
+                if self._leaving and self._end is None and not self._state.open_calls:
                     await journal.commit()
                     raise asyncio.CancelledError
 
@@ -157,7 +182,7 @@ class Driver:
         """Journal the run's active time while nothing else is, so that a crash does not give its time limit anew."""
         while True:
             await asyncio.sleep(TIME_KEPT_S)
-            if self._ended or self._journal.failed:
+            if self._end is not None or self._journal.failed:
                 return
             self._set_progress()
             self._journal.start()
@@ -279,7 +304,7 @@ class Driver:
 
     def _write_end(self, transition: Transition) -> None:
         journal = self._journal
-        self._ended = True
+        self._end = transition
         self._set_progress()
         journal.set_transition(transition)
         journal.emit(
@@ -303,7 +328,7 @@ class Driver:
             self._write(record)
 
     async def _end_cancelled(self) -> None:
-        if not self._ended:
+        if self._end is None:
             self._close_round()
             self._write_end(Transition("cancelled", "cancelled", None, None, now_ms()))
         await self._journal.commit()
@@ -311,7 +336,7 @@ class Driver:
     async def _end_failed(self, code: str, message: str, request_id: str = "", *, retryable: bool = False) -> None:
         request_id = request_id or self._new_id()
         log.warning("run_error", run_id=self._run.id, code=code, request_id=request_id)
-        if not self._ended:
+        if self._end is None:
             self._close_round()
             self._write_failure(code, message, retryable=retryable, request_id=request_id)
         await self._journal.commit()

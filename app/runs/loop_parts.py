@@ -9,6 +9,7 @@ from app.agent.ports import (
     CutReason,
     Delta,
     ModelAnswer,
+    ModelCall,
     ModelRequest,
     PlannedCall,
     Planner,
@@ -52,8 +53,10 @@ class LoopAssembler:
         self._tools = tools
         self._new_id = new_id
 
-    async def assemble(self, run: RunRecord, record_dispatch: RecordDispatch) -> LoopParts:
-        """Raises `ModelError`, `InvalidRequest` when what was pinned can no longer be built (a secret is gone)."""
+    async def assemble(
+        self, run: RunRecord, record_dispatch: RecordDispatch, around_model: Callable[[ModelCall], ModelCall]
+    ) -> LoopParts:
+        """`around_model` wraps the calls of the run's model. Raises `ModelError`, `InvalidRequest` when what was pinned can no longer be built (a secret is gone)."""
         spec = run.spec
         settings = settings_of(run)
         model = await self._models.build(run.tenant, cast("dict[str, object]", spec["model"]))
@@ -69,7 +72,7 @@ class LoopAssembler:
                 record_dispatch=record_dispatch,
             ),
         )
-        return LoopParts(settings, ToolCallingPlanner(settings, model.stream, tools.definitions), tools)
+        return LoopParts(settings, ToolCallingPlanner(settings, around_model(model.stream), tools.definitions), tools)
 
 
 def settings_of(run: RunRecord) -> AgentSettings:
