@@ -57,6 +57,10 @@ class RunRecord:
     created_at: int = 0
     started_at: int | None = None
     finished_at: int | None = None
+    traceparent: str | None = None
+    """The caller's W3C trace context, as it came (valid); `None` when it sent none."""
+    tracestate: str | None = None
+    """What the caller's tracing systems keep beside it, handed on unread; never without `traceparent`."""
 
 
 @immutable

@@ -78,6 +78,8 @@ runs = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),
+    Column("traceparent", Text),
+    Column("tracestate", Text),
     Index("ix_runs_tenant", "tenant", "id"),
     Index("ix_runs_thread", "thread_id", "id"),
     Index("ix_runs_active", "id", sqlite_where=_ACTIVE, postgresql_where=_ACTIVE),

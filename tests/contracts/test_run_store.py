@@ -32,6 +32,17 @@ async def test_a_created_run_reads_back_as_it_was_written(stores: Stores) -> Non
     assert await stores.runs.messages(run.thread_id, run.checkpoint_id) == [HELLO]
 
 
+async def test_the_callers_trace_context_is_kept_through_queue_and_takeover(stores: Stores) -> None:
+    context = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=1,b=2"}
+    run, _ = await stores.runs.create(new_run(claimed=False, **context), None)
+    for owner in ("me", "you"):
+        claimed = await stores.runs.claim(run.id, owner)
+        assert claimed is not None
+        assert {"traceparent": claimed.traceparent, "tracestate": claimed.tracestate} == context
+    without = await started(stores.runs)
+    assert (without.run.traceparent, without.run.tracestate) == (None, None)
+
+
 async def test_a_pending_run_has_no_events_yet(stores: Stores) -> None:
     run, _ = await stores.runs.create(new_run(claimed=False), None)
     assert (run.status, run.epoch, run.last_seq, run.batches) == ("pending", 0, 0, 0)
