@@ -22,7 +22,7 @@ from app.agent.settings import AgentSettings
 from app.core.actions import AgentActionMessageLog, AgentFinish, observation_text
 from app.core.errors import ModelError
 from app.core.json import encode_text
-from app.core.messages import Message, ToolCall
+from app.core.messages import Message, OwnBlocks, ToolCall
 
 
 class ToolCallingPlanner:
@@ -76,7 +76,9 @@ class ToolCallingPlanner:
             )
             for call in answer.calls
         )
-        message = Message("assistant", answer.content or None, tool_calls=calls)
+        message = Message(
+            "assistant", answer.content or None, tool_calls=calls, provider_blocks=own_blocks(answer, calls)
+        )
         handling = self._settings.handle_parsing_errors
         invalid = next((call for call in answer.calls if call.args is None), None)
         if invalid is not None and handling is False:
@@ -111,7 +113,7 @@ class ToolCallingPlanner:
             values["filtered"] = True
         if answer.refusal is not None:
             values["refusal"] = True
-        message = Message("assistant", text, refusal=answer.refusal)
+        message = Message("assistant", text, refusal=answer.refusal, provider_blocks=own_blocks(answer))
         return Decision(AgentFinish(values, text), message, answer.tokens, answer.model)
 
     def _unique(self, provider_id: str | None, turn: Turn) -> str:
@@ -120,6 +122,16 @@ class ToolCallingPlanner:
         chosen = provider_id if provider_id and provider_id not in ids else turn.new_id()
         ids.add(chosen)
         return chosen
+
+
+def own_blocks(answer: ModelAnswer, calls: Sequence[ToolCall] = ()) -> OwnBlocks | None:
+    """The answer's own blocks as its message keeps them: calls by the ids that the conversation knows them by."""
+    if answer.provider_blocks is None:
+        return None
+    return {
+        provider: [calls[block].id if isinstance(block, int) else block for block in blocks]
+        for provider, blocks in answer.provider_blocks.items()
+    }
 
 
 def _explain(call: ProposedCall) -> str:

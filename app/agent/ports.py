@@ -89,6 +89,8 @@ class ModelAnswer:
     refusal: str | None = None
     model: str = ""
     """The model's name as the provider gave it."""
+    provider_blocks: Mapping[str, Sequence[dict[str, object] | int]] | None = None
+    """By provider: blocks to be sent back unchanged (`Message.provider_blocks`). A number stands for `calls[number]`."""
 
 
 class ChatModel(Protocol):

@@ -11,6 +11,9 @@ Role = Literal["system", "user", "assistant", "tool"]
 Content = str | list[dict[str, object]] | None
 """Text, or parts as Chat Completions has them (`{"type":"text","text":…}`, `{"type":"image_url",…}`)."""
 
+OwnBlocks = dict[str, list[dict[str, object] | str]]
+"""A model's answer in its provider's own blocks, by provider. A text stands for the tool call of that id."""
+
 
 @immutable
 class ToolCall:
@@ -31,6 +34,11 @@ class Message:
     name: str | None = None
     refusal: str | None = None
     """What the model said instead of an answer, where the provider tells the two apart."""
+    provider_blocks: OwnBlocks | None = None
+    """What a provider wants back unchanged (signed thinking), in order with the rest of its answer; others do not read it.
+
+    A tool call is named by its id and stands in `tool_calls`, so a call that is left out there is left out here too.
+    """
     wire: dict[str, bytes] = field(default_factory=dict[str, bytes], compare=False, repr=False)
     """A cache for model clients: this message as one provider's JSON. Messages never change, so it is encoded once."""
 
@@ -44,6 +52,8 @@ class Message:
             body["name"] = self.name
         if self.refusal is not None:
             body["refusal"] = self.refusal
+        if self.provider_blocks is not None:
+            body["provider_blocks"] = self.provider_blocks
         return body
 
     @classmethod
@@ -60,4 +70,5 @@ class Message:
             tool_call_id=cast("str | None", body.get("tool_call_id")),
             name=cast("str | None", body.get("name")),
             refusal=cast("str | None", body.get("refusal")),
+            provider_blocks=cast("OwnBlocks | None", body.get("provider_blocks")),
         )

@@ -12,6 +12,10 @@ class TokenUsage:
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
+    cache_read_tokens: int = 0
+    """Of `input_tokens`: those that came from the provider's prompt cache. They have a price of their own."""
+    cache_write_tokens: int = 0
+    """Of `input_tokens`: those that were put into the provider's prompt cache."""
 
 
 MAX_TOKENS = 2**63 - 1

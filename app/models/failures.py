@@ -26,13 +26,14 @@ MODEL_ERROR_CODES = RETRYABLE_CODES | {
 }  # fmt: skip
 
 _CONTEXT = re.compile(
-    r"context[ _-]?(length|window|size)|maximum context|exceed_context|too many (input )?tokens"
+    r"context[ _-]?(length|window|size|limit)|maximum context|exceed_context|too many (input )?tokens"
     r"|(prompt|input|request) is too long|reduce the length|max_model_len",
     re.IGNORECASE,
 )
 _FILTER = re.compile(r"content[ _-]?(filter|policy|management)|moderation", re.IGNORECASE)
 _QUOTA = re.compile(
-    r"insufficient_quota|exceeded your current quota|billing|insufficient (balance|credit)", re.IGNORECASE
+    r"insufficient_quota|exceeded your current quota|billing|insufficient (balance|credit)|credit balance is too low",
+    re.IGNORECASE,
 )
 _HTTP_FAILURE = re.compile(r"[45][0-9]{2}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
@@ -117,13 +118,15 @@ def _code(status: int, text: str, kind: str) -> tuple[str, str]:
     if status == 408:
         return "model_timeout", ""
     if 400 <= status < 500:
+        if _QUOTA.search(kind) or _QUOTA.search(text):  # Anthropic says it with a 400
+            return "model_rate_limited", ""
         if _CONTEXT.search(kind) or _CONTEXT.search(text):
             return "context_length_exceeded", "Shorten the input or trim earlier steps."
         if _FILTER.search(kind) or _FILTER.search(text):
             return "content_filtered", ""
         return "model_bad_request", ""
     if status < 400:
-        return "model_invalid_response", "Check the model's base_url: it must speak Chat Completions and not redirect."
+        return "model_invalid_response", "Check the model's base_url: it must be the API's own and not redirect."
     return "model_unavailable", ""
 
 
@@ -134,6 +137,10 @@ def _status_of_kind(kind: str) -> int:
         return 429
     if "auth" in kind or "permission" in kind or "api_key" in kind:
         return 401
+    if "billing" in kind:
+        return 402
+    if "too_large" in kind:
+        return 413
     if "not_found" in kind:
         return 404
     if "invalid" in kind or "context" in kind or "content_filter" in kind or "bad_request" in kind or "policy" in kind:

@@ -56,6 +56,10 @@ class ModelCall:
     headers: dict[str, str] = field(repr=False)
     secret: str | None = field(default=None, repr=False)
     timeouts: Timeouts = field(default_factory=Timeouts)
+    preamble: frozenset[str] = frozenset()
+    """Values of a chunk's `type` that carry nothing of the answer: what fails right after them may still be repeated."""
+    last: str | None = None
+    """The `type` of the last chunk, where the API has one; `[DONE]` ends any stream."""
 
 
 class ModelClient:
@@ -83,6 +87,8 @@ class ModelClient:
     async def chunks(self, call: ModelCall) -> AsyncGenerator[dict[str, object] | None]:
         """Send the request and yield the answer's chunks; `None` stands for `[DONE]`. A JSON body is one chunk.
 
+        Chunks of the preamble come again when the request had to be sent again after them.
+
         Ends when the body ends. Raises `ProviderError`. Closing it, or cancelling, closes the connection.
         """
         attempt = 1
@@ -91,7 +97,7 @@ class ModelClient:
             try:
                 async with aclosing(self._attempt(call)) as chunks:
                     async for chunk in chunks:
-                        begun = True
+                        begun = begun or chunk is None or chunk.get("type") not in call.preamble
                         yield chunk
                 return
             except ProviderError as error:
@@ -133,7 +139,12 @@ class ModelClient:
                         await _drain(events)
                         yield None
                         return
-                    yield _event_chunk(event, call.secret)
+                    chunk = _event_chunk(event, call.secret)
+                    if call.last is not None and chunk.get("type") == call.last:
+                        await _drain(events)
+                        yield chunk
+                        return
+                    yield chunk
                     deadline = min(now() + call.timeouts.between_chunks_s, end)
                     waiting_for = "next chunk"
         finally:
@@ -273,7 +284,7 @@ def _body_chunk(body: bytes, secret: str | None) -> dict[str, object]:
         chunk = decode_chunk(body)
     except ValueError as error:
         raise ProviderError(
-            "The model's server answered with something that is not JSON; check base_url (it usually ends with /v1).",
+            "The model's server answered with something that is not JSON; check base_url.",
             code="model_invalid_response",
         ) from error
     return _checked(chunk, secret)

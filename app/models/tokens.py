@@ -18,7 +18,16 @@ def read_usage(usage: object) -> TokenUsage:
         return TokenUsage()
     fields = cast("Mapping[str, object]", usage)
     given, made = _count(fields, "prompt_tokens", "input_tokens"), _count(fields, "completion_tokens", "output_tokens")
-    return TokenUsage(given, made, _count(fields, "total_tokens") or given + made)
+    details = fields.get("prompt_tokens_details")
+    cached = _count(cast("Mapping[str, object]", details), "cached_tokens") if isinstance(details, Mapping) else 0
+    return TokenUsage(given, made, _count(fields, "total_tokens") or given + made, min(cached, given))
+
+
+def read_split_usage(usage: Mapping[str, object]) -> TokenUsage:
+    """Anthropic's counts: `input_tokens` there leaves out what was read from or written to the cache; ours is all of it."""
+    read, written = _count(usage, "cache_read_input_tokens"), _count(usage, "cache_creation_input_tokens")
+    given, made = _count(usage, "input_tokens") + read + written, _count(usage, "output_tokens")
+    return TokenUsage(given, made, given + made, read, written)
 
 
 def _count(usage: Mapping[str, object], *names: str) -> int:
