@@ -4,15 +4,23 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 OF_THE_COMMAND = frozenset(("RUNWIRE_CONFIG", "RUNWIRE_URL", "RUNWIRE_API_KEY", "RUNWIRE_APPROVE_WRITES"))
 """Variables that the command line reads, or that `load` looks at itself."""
 
 LOOPBACK_HOSTS = frozenset(("127.0.0.1", "::1", "localhost"))
+
+
+def _days(value: object) -> object:
+    """`off`, `none` or nothing at all stand for no limit."""
+    return None if isinstance(value, str) and value.strip().lower() in ("", "off", "none") else value
+
+
+_Days = Annotated[float, Field(gt=0, le=36_500, allow_inf_nan=False)]
 
 
 class Settings(BaseSettings):
@@ -31,11 +39,15 @@ class Settings(BaseSettings):
     max_concurrent_runs: int = Field(1000, ge=1)
     max_queued_runs: int = Field(10_000, ge=0)
     max_connections: int = Field(10_000, ge=1)
+    retention_days: Annotated[_Days | None, BeforeValidator(_days)] = 30.0
+    """Days; `None` = for ever. 0 is refused: it is read both as "at once" and as "never"."""
     shutdown_grace_s: float = Field(8.0, ge=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     demo: bool = False
     openai_api_key: SecretStr | None = Field(None, validation_alias="OPENAI_API_KEY")
     openai_base_url: str | None = Field(None, validation_alias="OPENAI_BASE_URL")
+    anthropic_api_key: SecretStr | None = Field(None, validation_alias="ANTHROPIC_API_KEY")
+    anthropic_base_url: str | None = Field(None, validation_alias="ANTHROPIC_BASE_URL")
 
     @classmethod
     def settings_customise_sources(
