@@ -1,5 +1,6 @@
 """The settings, read once: environment (`RUNWIRE_…`, `RUNWIRE_…_FILE`), then `runwire.toml`, then defaults."""
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -35,6 +36,8 @@ class Settings(BaseSettings):
     api_keys: SecretStr = SecretStr("")
     secret_key: SecretStr | None = None
     plugins: str = ""
+    models: SecretStr = SecretStr("")
+    """JSON text of model aliases (`app.models.aliases`); in `runwire.toml` a table. Secret, as addresses may be."""
     egress_allow: str = ""
     max_concurrent_runs: int = Field(1000, ge=1)
     max_queued_runs: int = Field(10_000, ge=0)
@@ -78,6 +81,8 @@ def load(environ: Mapping[str, str] | None = None, **overrides: object) -> Setti
     """Raises `SettingsError`. `overrides` (from the command line) win over everything; `None` counts as not given."""
     environ = os.environ if environ is None else environ
     values = _from_toml(_toml_path(environ))
+    if isinstance(values.get("models"), dict):
+        values["models"] = json.dumps(values["models"], default=str)
     _refuse_not_built(environ, values)
     for name, field in Settings.model_fields.items():
         variable = str(field.validation_alias or f"RUNWIRE_{name.upper()}")

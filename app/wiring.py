@@ -1,6 +1,7 @@
 """The composition root: settings become the parts of a server, once."""
 
 import contextlib
+import os
 from dataclasses import dataclass
 
 from pydantic import SecretStr
@@ -10,6 +11,7 @@ from app.auth.keys import KeyRing
 from app.core.errors import Conflict
 from app.core.ids import new_id
 from app.dispatch.local import LocalDispatcher
+from app.models.aliases import Alias, AliasError, read_aliases
 from app.models.catalog import ModelCatalog, ModelOptions
 from app.runs.agents import AgentService
 from app.runs.hub import Hub
@@ -87,7 +89,11 @@ def build(settings: Settings) -> Parts:
     http_tools = HttpToolClient(egress)
     tools = ToolService(stores.tools, stores.secrets, plugins, egress, http_tools, new_id=new_id)
     models = ModelCatalog(
-        ModelOptions(openai_api_key=_reveal(settings.openai_api_key), openai_base_url=settings.openai_base_url),
+        ModelOptions(
+            openai_api_key=_reveal(settings.openai_api_key),
+            openai_base_url=settings.openai_base_url,
+            aliases=_aliases(settings),
+        ),
         secrets=stores.secrets,
         guarded_transport=egress.transport,
         check_url=egress.check_url,
@@ -105,6 +111,13 @@ def build(settings: Settings) -> Parts:
     runs = RunService(stores.runs, hub, dispatcher, agents, new_id)
     services = Services(runs, agents, tools, keys, Lifecycle(), database.ping)
     return Parts(settings, services, database, hub, dispatcher, models, http_tools, plugins)
+
+
+def _aliases(settings: Settings) -> dict[str, Alias]:
+    try:
+        return read_aliases(settings.models.get_secret_value(), os.environ)
+    except AliasError as error:
+        raise SettingsError(f"RUNWIRE_MODELS cannot be used: {error}.") from None
 
 
 def _reveal(secret: SecretStr | None) -> str | None:

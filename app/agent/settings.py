@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import field, fields
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from app.core.values import immutable
 
@@ -15,6 +15,7 @@ class Limits:
     max_tool_calls_per_round: int | None = 128
     """Calls of one answer beyond this get an error result each and are not sent. 128: Chat Completions' own cap on tools."""
     max_total_tokens: int | None = None
+    max_cost_usd: float | None = None
 
 
 @immutable
@@ -43,6 +44,6 @@ class AgentSettings:
         """From a checked AgentSpec; fields that are not the loop's (model, tools, name…) are left alone."""
         known = {item.name for item in fields(cls)} - {"limits"}
         values = {name: value for name, value in body.items() if name in known}
-        caps = cast("Mapping[str, int | None]", body.get("limits") or {})
+        caps = cast("Mapping[str, Any]", body.get("limits") or {})
         limits = Limits(**{item.name: caps[item.name] for item in fields(Limits) if item.name in caps})
         return cls(**values, limits=limits)  # pyright: ignore[reportArgumentType]

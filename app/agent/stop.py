@@ -26,7 +26,15 @@ def limit_reached(state: LoopState, settings: AgentSettings, *, out_of_time: boo
         return "usage_limit"
     if calls is not None and state.usage.tool_calls > calls:
         return "usage_limit"
+    if settings.limits.max_cost_usd is not None and _spent(state, settings.limits.max_cost_usd):
+        return "usage_limit"
     return None
+
+
+def _spent(state: LoopState, cap: float) -> bool:
+    """Whether a cap in US dollars is reached. Calls of unknown cost reach any: under a cap, no prices is no permission."""
+    cost = state.usage.cost_usd
+    return state.usage.model_calls > 0 if cost is None and cap > 0 else (cost or 0.0) >= cap
 
 
 def stopped(reason: StopReason, *, multi_action: bool) -> Finished:

@@ -10,9 +10,11 @@ from app.agent.ports import ChatModel
 from app.core.errors import FieldError, InvalidRequest, ModelError, NotSupported
 from app.core.registry import SecretStore
 from app.core.values import immutable
+from app.models.aliases import REMOTE, Alias, check_overridden, reference_of
 from app.models.demo import DemoModel
 from app.models.http import ModelClient, Timeouts
 from app.models.openai import OpenAIChatModel
+from app.models.prices import PricedModel
 from app.models.retries import Retries
 from app.models.scripted import ScriptedModel
 from app.models.spec import check_model
@@ -29,13 +31,11 @@ class ModelOptions:
     """Ends with /v1; `None` = OpenAI's own. A server of one's own needs no key."""
     timeouts: Timeouts = field(default_factory=Timeouts)
     retries: Retries = field(default_factory=Retries)
+    aliases: Mapping[str, Alias] = field(default_factory=dict[str, Alias])
 
 
 class ModelCatalog:
-    """Pins models when an agent or a run is made, and builds them when a run is driven.
-
-    Configured aliases will be looked up at the start of `pin`, before the spec is checked.
-    """
+    """Pins models when an agent or a run is made, and builds them when a run is driven."""
 
     def __init__(
         self,
@@ -49,10 +49,12 @@ class ModelCatalog:
         self._api_key = (options.openai_api_key or "").strip() or None
         self._base_url = (options.openai_base_url or "").strip().rstrip("/") or None
         self._timeouts = options.timeouts
+        self._retries = options.retries
+        self._aliases = options.aliases
         self._secrets = secrets
         self._check_url = check_url
-        # Neither opens anything before its first call.
-        self._operator = ModelClient(retries=options.retries)
+        # None opens anything before its first call.
+        self._operators: dict[Retries, ModelClient] = {}
         self._guarded = ModelClient(retries=options.retries, transport=guarded_transport)
 
     async def pin(self, tenant: str, spec: object, *, pointer: str = "/model") -> dict[str, object]:
@@ -61,7 +63,13 @@ class ModelCatalog:
         `pointer`: where the spec stands in the body. Raises `InvalidRequest` (`unknown_model`, `model_not_configured`,
         …), `NotSupported`.
         """
-        checked = check_model(spec, pointer=pointer)
+        reference = reference_of(spec, self._aliases, pointer=pointer)
+        if reference is not None:
+            alias = self._aliases[str(reference["model"])]
+            if alias.provider == "openai" and "base_url" not in alias.spec and alias.api_key is None:
+                self._check_configured(pointer)
+            return reference
+        checked = check_model(spec, pointer=pointer, aliases=self._aliases)
         pinned = checked.pinned
         if pinned["provider"] == "openai":
             base_url = pinned.get("base_url")
@@ -73,32 +81,95 @@ class ModelCatalog:
             pinned["api_key"] = {"secret_ref": await self._secrets.put(tenant, checked.api_key)}
         return pinned
 
+    def priced(self, pinned: Mapping[str, object]) -> bool:
+        """Whether calls of a pinned model have a known cost."""
+        alias = self._aliases.get(str(pinned["model"])) if pinned["provider"] == "alias" else None
+        return alias is not None and alias.prices is not None
+
     async def build(self, tenant: str, pinned: Mapping[str, object]) -> ChatModel:
-        """The chat model of a pinned spec. Raises `InvalidRequest` (`model_not_configured`), `ModelError` (`model_auth`)."""
-        provider = pinned["provider"]
-        model = str(pinned["model"])
-        if provider == "scripted":
-            script = cast("Sequence[Mapping[str, object]]", pinned["script"])
-            return ScriptedModel(script, model=model, repeat=bool(pinned.get("repeat")))
-        params = cast("Mapping[str, object]", pinned.get("params") or {})
-        if provider == "demo":
-            return DemoModel(model=model, delay_s=cast("float", params.get("delay_ms", 15)) / 1000)
-        if provider != "openai":
-            raise NotSupported(f'The model provider "{provider}" is not supported by this version.')
+        """The chat model of a pinned spec.
+
+        Raises `InvalidRequest` (`model_not_configured`), `ModelError` (`model_auth`, `model_not_configured`).
+        """
+        if pinned["provider"] == "alias":
+            return self._of_alias(pinned)
+        if pinned["provider"] not in REMOTE:
+            return self._local(pinned)
         own_key = await self._own_key(tenant, pinned)
         base_url = pinned.get("base_url")
         if isinstance(base_url, str):
             # A tenant's address: behind the egress guard, and never with the operator's key.
-            return OpenAIChatModel(self._guarded, model, base_url, own_key, params, self._timeouts)
-        if own_key is None:
-            self._check_configured("/model")
-        return OpenAIChatModel(
-            self._operator, model, self._base_url or OPENAI_BASE_URL, own_key or self._api_key, params, self._timeouts
-        )
+            return self._remote(pinned, self._guarded, base_url, own_key, self._timeouts)
+        return self._remote(pinned, self._operator(self._retries), None, own_key, self._timeouts)
+
+    def _of_alias(self, pinned: Mapping[str, object]) -> ChatModel:
+        """What an alias stands for now: it may have changed since it was pinned, or be gone."""
+        alias = self._aliases.get(str(pinned["model"]))
+        if alias is None:
+            raise ModelError(
+                f"The model alias `{pinned['model']}` is no longer configured on this server.",
+                code="model_not_configured",
+            )
+        spec: Mapping[str, object] = alias.spec
+        overrides = cast("Mapping[str, object]", pinned.get("params") or {})
+        if overrides:
+            try:
+                spec = check_overridden(alias, overrides, pointer="/model")
+            except InvalidRequest as error:
+                raise ModelError(
+                    f"The model alias `{alias.name}` no longer takes this run's params: {error.errors[0].detail}.",
+                    code="model_not_configured",
+                ) from error
+        if alias.provider in REMOTE:
+            # The operator's own address: private ones too, and a key given for it goes nowhere else.
+            client = self._operator(alias.retries or self._retries)
+            base_url = cast("str | None", spec.get("base_url"))
+            model = self._remote(spec, client, base_url, alias.api_key, alias.timeouts or self._timeouts)
+        else:
+            model = self._local(spec)
+        return model if alias.prices is None else PricedModel(model, alias.prices)
+
+    def _local(self, spec: Mapping[str, object]) -> ChatModel:
+        """A model without a server of its own."""
+        provider, model = spec["provider"], str(spec["model"])
+        if provider == "scripted":
+            script = cast("Sequence[Mapping[str, object]]", spec["script"])
+            return ScriptedModel(script, model=model, repeat=bool(spec.get("repeat")))
+        if provider == "demo":
+            params = cast("Mapping[str, object]", spec.get("params") or {})
+            return DemoModel(model=model, delay_s=cast("float", params.get("delay_ms", 15)) / 1000)
+        raise NotSupported(f'The model provider "{provider}" is not supported by this version.')
+
+    def _remote(
+        self,
+        spec: Mapping[str, object],
+        client: ModelClient,
+        base_url: str | None,
+        api_key: str | None,
+        timeouts: Timeouts,
+    ) -> ChatModel:
+        """A model behind HTTP. `base_url` `None`: the provider's configured address, whose own key stands in for a missing one."""
+        provider, model = spec["provider"], str(spec["model"])
+        params = cast("Mapping[str, object]", spec.get("params") or {})
+        if provider != "openai":
+            raise NotSupported(f'The model provider "{provider}" is not supported by this version.')
+        if base_url is None:
+            if api_key is None:
+                self._check_configured("/model")
+            base_url, api_key = self._base_url or OPENAI_BASE_URL, api_key or self._api_key
+        return OpenAIChatModel(client, model, base_url, api_key, params, timeouts)
+
+    def _operator(self, retries: Retries) -> ModelClient:
+        """The unguarded client for the operator's own addresses; one for each way to retry that was configured."""
+        client = self._operators.get(retries)
+        if client is None:
+            client = self._operators[retries] = ModelClient(retries=retries)
+        return client
 
     async def close(self) -> None:
         """Close all connections to model servers."""
-        await self._operator.close()
+        for client in self._operators.values():
+            await client.close()
         await self._guarded.close()
 
     def _check_configured(self, pointer: str) -> None:

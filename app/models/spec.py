@@ -1,6 +1,7 @@
 """Model specs: what an AgentSpec's `model` may be, checked and made ready to be pinned."""
 
 import re
+from collections.abc import Collection
 from typing import Annotated, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -16,6 +17,9 @@ MAX_URL = 2048
 MAX_FIELD_ERRORS = 20
 """Wrong places that are told of one spec."""
 
+MAX_TOLD = 10
+"""Configured aliases that a refusal names."""
+
 _NOT_BUILT = frozenset(("anthropic",))
 """Providers of the contract that this version has no client for."""
 
@@ -28,9 +32,12 @@ class CheckedModel:
     api_key: str | None = None
 
 
-def check_model(spec: object, *, pointer: str) -> CheckedModel:
-    """Check an AgentSpec's `model`, text or object. `pointer` is where it stands in the body.
+def check_model(
+    spec: object, *, pointer: str, plugins: Collection[str] = (), aliases: Collection[str] = ()
+) -> CheckedModel:
+    """Check an AgentSpec's `model`, text or object, that is no alias. `pointer` is where it stands in the body.
 
+    `plugins`: providers beside the built-in ones. `aliases`: what an unknown model is told of.
     Raises `InvalidRequest` (`unknown_model`, `invalid_request`), `NotSupported` for a provider not built yet.
     """
     if isinstance(spec, str):
@@ -50,11 +57,7 @@ def check_model(spec: object, *, pointer: str) -> CheckedModel:
         raise NotSupported(f"Cannot use this model: {detail}.", errors=(FieldError(pointer + at, detail),))
     kind = _KINDS.get(provider)
     if kind is None:
-        shown = re.sub(r"[^\x20-\x7e]", "?", provider)[:64]
-        detail = f'unknown model "{shown}"; use "openai:NAME", "demo", or an object with provider and model'
-        raise InvalidRequest(
-            f"Cannot use this model: {detail}.", code="unknown_model", errors=(FieldError(pointer + at, detail),)
-        )
+        raise unknown_model(provider, aliases, pointer + at)
     if isinstance(spec, str):
         if kind is _Scripted:
             raise _invalid(pointer, 'a scripted model is an object: {"provider": "scripted", "script": [turn, …]}')
@@ -69,7 +72,7 @@ def check_model(spec: object, *, pointer: str) -> CheckedModel:
     try:
         checked = kind.model_validate(body, strict=True)
     except ValidationError as error:
-        raise _refusal(error, pointer) from None  # the cause would show the input, and the key with it
+        raise refusal(error, pointer) from None  # the cause would show the input, and the key with it
     return checked.checked()
 
 
@@ -77,7 +80,20 @@ def _invalid(pointer: str, detail: str) -> InvalidRequest:
     return InvalidRequest(f"The model is not valid: {detail}.", errors=(FieldError(pointer, detail),))
 
 
-def _refusal(error: ValidationError, pointer: str) -> InvalidRequest:
+def unknown_model(name: str, aliases: Collection[str], pointer: str) -> InvalidRequest:
+    """A refusal that says what there is, at most `MAX_TOLD` aliases by name."""
+    shown = re.sub(r"[^\x20-\x7e]", "?", name)[:64]
+    detail = f'unknown model "{shown}"; use "openai:NAME", "demo", or an object with provider and model'
+    if aliases:
+        named = sorted(aliases)
+        more = f" and {len(named) - MAX_TOLD} more (GET /models)" if len(named) > MAX_TOLD else ""
+        detail += f"; configured here: {', '.join(named[:MAX_TOLD])}{more}"
+    return InvalidRequest(
+        f"Cannot use this model: {detail}.", code="unknown_model", errors=(FieldError(pointer, detail),)
+    )
+
+
+def refusal(error: ValidationError, pointer: str) -> InvalidRequest:
     errors = tuple(
         FieldError(pointer + "".join(f"/{_escape(part)}" for part in item["loc"]), item["msg"])
         for item in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FIELD_ERRORS]
@@ -203,3 +219,6 @@ class _Scripted(_Strict):
 _KINDS: dict[str, type[_OpenAI] | type[_Demo] | type[_Scripted]] = {
     "openai": _OpenAI, "demo": _Demo, "scripted": _Scripted,
 }  # fmt: skip
+
+PROVIDERS = frozenset(_KINDS) | _NOT_BUILT | {"alias"}
+"""Names that no alias and no plugin may take."""

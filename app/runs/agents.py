@@ -18,6 +18,10 @@ class ModelPinner(Protocol):
 
     async def pin(self, tenant: str, spec: object, *, pointer: str) -> dict[str, object]: ...
 
+    def priced(self, pinned: Mapping[str, object]) -> bool:
+        """Whether calls of a pinned model have a known cost."""
+        ...
+
 
 class ToolPinner(Protocol):
     """What checks an agent's tools and pins their versions (`app.tools`)."""
@@ -104,13 +108,26 @@ class AgentService:
             stored, name, version = {"agent": settings_json(spec), "model": model}, None, None
         settings = _overridden(cast("dict[str, object]", stored["agent"]), config)
         _check_choice(settings, tools)
+        at = "/agent" if config.limits.max_cost_usd is None else "/config"
+        self._check_cost(settings, cast("dict[str, object]", stored["model"]), at)
         return name, {"agent": settings, "agent_version": version, "model": stored["model"], "tools": tools}
 
     async def _stored(self, principal: Principal, spec: RegisteredAgentSpec) -> dict[str, object]:
         pins = await self._tools.pin(principal, spec.tools, pointer="/tools")
         tools = [pin if isinstance(given, dict) else given for given, pin in zip(spec.tools, pins, strict=True)]
         model = await self._models.pin(principal.tenant, spec.model, pointer="/model")
-        return {"agent": settings_json(spec), "model": model, "tools": tools}
+        settings = settings_json(spec)
+        self._check_cost(settings, model, "")
+        return {"agent": settings, "model": model, "tools": tools}
+
+    def _check_cost(self, settings: Mapping[str, object], model: Mapping[str, object], pointer: str) -> None:
+        """A cap in money on a model without prices could never stop anything, so it is refused."""
+        limits = cast("Mapping[str, object]", settings.get("limits") or {})
+        if limits.get("max_cost_usd") is not None and not self._models.priced(model):
+            raise InvalidRequest(
+                "`limits.max_cost_usd` needs a model with prices: an alias of RUNWIRE_MODELS that has them.",
+                errors=(FieldError(f"{pointer}/limits/max_cost_usd", "this model has no prices"),),
+            )
 
     async def _pin_stored(self, principal: Principal, stored: list[str | dict[str, object]]) -> list[dict[str, object]]:
         """Names at their newest version; inline tools as they were pinned when the agent was registered."""
@@ -170,7 +187,7 @@ def _lowered(limits: dict[str, object], config: RunConfig) -> dict[str, object]:
     lowered = dict(limits)
     for name in config.limits.model_fields_set:
         new, old = getattr(config.limits, name), limits.get(name, getattr(Limits(), name, None))
-        if isinstance(old, int) and (new is None or new > old):
+        if isinstance(old, int | float) and (new is None or new > old):
             raise InvalidRequest(
                 "A run may only lower the agent's limits.",
                 errors=(FieldError(f"/config/limits/{name}", f"must be at most the agent's {old}"),),

@@ -236,6 +236,7 @@ class Driver:
                 "input_tokens": tokens.input_tokens,
                 "output_tokens": tokens.output_tokens,
                 "total_tokens": tokens.total_tokens,
+                **({} if tokens.cost_usd is None else {"cost_usd": tokens.cost_usd}),
             },
         )
         for call in answer.calls:

@@ -44,9 +44,9 @@ class LimitsSpec(Spec):
     max_tool_calls_per_round: Annotated[int, Field(ge=1)] | None = 128
     max_repeats: int | None = None
     max_total_tokens: Count | None = None
-    max_cost_usd: float | None = None
+    max_cost_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
-    @field_validator("max_repeats", "max_cost_usd")
+    @field_validator("max_repeats")
     @classmethod
     def _later(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None:
