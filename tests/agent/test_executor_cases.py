@@ -1,22 +1,19 @@
 """AgentExecutor's observed behaviour, case by case, on our loop; where we decide differently the reason stands here."""
 
 import json
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from app.agent.records import Answered, Failed, Finished, StepDone
 from app.agent.settings import AgentSettings
+from tests.agent.cases import CASES as ALL
 from tests.agent.support import Ended, Ledger, ScriptedPlanner, make_tools, run_loop
 
 pytestmark = pytest.mark.anyio
 
-CASES: dict[str, dict[str, Any]] = {
-    case["id"]: case
-    for line in (Path(__file__).parent / "cases" / "executor.jsonl").read_text(encoding="utf-8").splitlines()
-    for case in [json.loads(line)]
-}
+CASES = {name: case for name, case in ALL.items() if name[2].isdigit()}
+"""The loop's own; those of parsers, prompts, messages and whole agents are with what they are about."""
 
 ELSEWHERE = {
     "A-011": "the synchronous path; Runwire is async only",
@@ -24,6 +21,7 @@ ELSEWHERE = {
     "A-091": "the synchronous path; Runwire is async only",
     "A-098": "AgentExecutorIterator's chunks; Runwire's stream is its events",
     "A-099": "batch; over HTTP these are independent runs",
+    "A-100": "a planner with other return keys than `output`",
     "A-027": "a plugin as `handle_parsing_errors`: refused as not supported",
     "A-092": "a plugin as `handle_parsing_errors`: refused as not supported",
     "A-093": "a plugin as `handle_parsing_errors`: refused as not supported",
