@@ -1,4 +1,4 @@
-"""Runwire's public module for plugins: everything a tool in Python needs. What is in `app` is private to the server.
+"""Runwire's public module: what plugins in Python need, and the client. What is in `app` is private to the server.
 
 from runwire import ToolContext, ToolError, tool
 
@@ -7,6 +7,76 @@ async def lookup_order(order_id: str, context: ToolContext) -> dict[str, object]
     '''Find an order by its id.'''
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 from app.tools.plugin_api import Effect, Tool, ToolContext, ToolError, tool
 
-__all__ = ["Effect", "Tool", "ToolContext", "ToolError", "tool"]
+if TYPE_CHECKING:
+    from app.client import (
+        Client,
+        ClientError,
+        Conflict,
+        ConnectionFailed,
+        Event,
+        FieldProblem,
+        Forbidden,
+        Gone,
+        InvalidRequest,
+        NotFound,
+        Page,
+        ProblemError,
+        RateLimited,
+        Run,
+        RunStream,
+        ServerError,
+        Step,
+        StreamLost,
+        Unauthorized,
+        UnexpectedAnswer,
+    )
+
+_CLIENT = frozenset(
+    (
+        "Client", "ClientError", "Conflict", "ConnectionFailed", "Event", "FieldProblem", "Forbidden", "Gone", "InvalidRequest",
+        "NotFound", "Page", "ProblemError", "RateLimited", "Run", "RunStream", "ServerError", "Step", "StreamLost",
+        "Unauthorized", "UnexpectedAnswer",
+    )
+)  # fmt: skip
+"""Loaded when asked for: a plugin needs no HTTP client."""
+
+
+def __getattr__(name: str) -> object:
+    if name in _CLIENT:
+        value = globals()[name] = getattr(importlib.import_module("app.client"), name)
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "Client",
+    "ClientError",
+    "Conflict",
+    "ConnectionFailed",
+    "Effect",
+    "Event",
+    "FieldProblem",
+    "Forbidden",
+    "Gone",
+    "InvalidRequest",
+    "NotFound",
+    "Page",
+    "ProblemError",
+    "RateLimited",
+    "Run",
+    "RunStream",
+    "ServerError",
+    "Step",
+    "StreamLost",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "Unauthorized",
+    "UnexpectedAnswer",
+    "tool",
+]

@@ -1,0 +1,44 @@
+"""The Python client of Runwire's HTTP API. Programs import it from the public module `runwire`; nothing of the server is in it."""
+
+from app.client.client import Client
+from app.client.errors import (
+    ClientError,
+    Conflict,
+    ConnectionFailed,
+    FieldProblem,
+    Forbidden,
+    Gone,
+    InvalidRequest,
+    NotFound,
+    ProblemError,
+    RateLimited,
+    ServerError,
+    StreamLost,
+    Unauthorized,
+    UnexpectedAnswer,
+)
+from app.client.stream import RunStream
+from app.client.values import Event, Page, Run, Step
+
+__all__ = [
+    "Client",
+    "ClientError",
+    "Conflict",
+    "ConnectionFailed",
+    "Event",
+    "FieldProblem",
+    "Forbidden",
+    "Gone",
+    "InvalidRequest",
+    "NotFound",
+    "Page",
+    "ProblemError",
+    "RateLimited",
+    "Run",
+    "RunStream",
+    "ServerError",
+    "Step",
+    "StreamLost",
+    "Unauthorized",
+    "UnexpectedAnswer",
+]

@@ -1,0 +1,103 @@
+"""`client.agents`, `client.tools`, `client.models`: what is registered under a name."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from app.client.connection import Connection, Params, encode, path_of
+from app.client.keys import idempotency_key as _key
+from app.client.runs import PAGE, read_page
+from app.client.values import JsonObject, Page, object_of
+
+
+class Registry:
+    """Named specs of one kind. They are JSON objects as the contract has them; secrets never come back."""
+
+    def __init__(self, connection: Connection, kind: str) -> None:
+        self._connection = connection
+        self._kind = kind
+
+    async def create(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None) -> JsonObject:
+        """Register it under its `name`. Raises `Conflict` when the name is taken."""
+        path = path_of(self._kind)
+        answer = await self._connection.request("POST", path, body=encode(spec), key=_key(idempotency_key))
+        return self._connection.object_of(answer, "a spec")
+
+    async def put(self, name: str, spec: Mapping[str, Any]) -> JsonObject:
+        """Register or replace it. Runs in flight keep the version that they began with."""
+        answer = await self._connection.request("PUT", path_of(self._kind, name), body=encode(spec))
+        return self._connection.object_of(answer, "a spec")
+
+    async def get(self, name: str) -> JsonObject:
+        answer = await self._connection.request("GET", path_of(self._kind, name))
+        return self._connection.object_of(answer, "a spec")
+
+    async def list(self, *, limit: int | None = None, after: str | None = None) -> Page[JsonObject]:
+        """A page, in name order."""
+        return await self._list({}, limit, after)
+
+    async def iterate(self) -> AsyncIterator[JsonObject]:
+        """All of them, in name order, page by page."""
+        after: str | None = None
+        while True:
+            page = await self.list(limit=PAGE, after=after)
+            for item in page.data:
+                yield item
+            after = page.next_cursor
+            if after is None:
+                return
+
+    async def delete(self, name: str) -> None:
+        await self._connection.request("DELETE", path_of(self._kind, name))
+
+    async def _list(self, params: Params, limit: int | None, after: str | None) -> Page[JsonObject]:
+        more: dict[str, str | int] = {} if limit is None else {"limit": limit}
+        if after is not None:
+            more["after"] = after
+        return await read_page(self._connection, path_of(self._kind), {**params, **more}, _spec)
+
+
+class Agents(Registry):
+    """The registered agents."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection, "agents")
+
+
+class Tools(Registry):
+    """The registered tools and, to read, the server's plugins."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection, "tools")
+
+    async def invoke(
+        self, name: str, arguments: Mapping[str, Any], *, idempotency_key: str | None = None, timeout_s: float = 600.0
+    ) -> JsonObject:
+        """Call the tool once, outside a run; the envelope `{"ok", "data", "error", "meta", …}`, also of a failed call.
+
+        The server does not know a repeated call, the tool may; so a request that may have been taken is not sent again.
+        Ask again under the same `idempotency_key` if the tool honours it. `timeout_s`: how long the answer may take.
+        """
+        answer = await self._connection.request(
+            "POST",
+            f"{path_of('tools', name)}/invoke",
+            body=encode({"arguments": arguments}),
+            key=_key(idempotency_key),
+            repeatable=False,
+            extra_s=max(0.0, timeout_s - self._connection.timeout_s),
+        )
+        return self._connection.object_of(answer, "an envelope")
+
+
+class Models:
+    """The models that the server has a name for."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def list(self) -> Page[JsonObject]:
+        """The configured models, never their keys."""
+        return await read_page(self._connection, "/models", {}, _spec)
+
+
+def _spec(value: object) -> JsonObject:
+    return object_of(value, "a spec")
