@@ -129,8 +129,6 @@ def _last_turn(turn: list[Message], marker: object) -> bytes:
     blocks = _blocks(last)
     if last.role == "assistant" and blocks and blocks[-1].get("type") == "text":
         blocks[-1]["text"] = str(blocks[-1]["text"]).rstrip()
-        if not blocks[-1]["text"]:
-            blocks.pop()
     if marker is not None:
         _mark(blocks, marker)
     ending = _join(blocks)

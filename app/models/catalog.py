@@ -13,22 +13,23 @@ from app.core.values import immutable
 from app.models.aliases import REMOTE, Alias, check_overridden, reference_of
 from app.models.demo import DemoModel
 from app.models.http import ModelClient, Timeouts
-from app.models.openai import OpenAIChatModel
 from app.models.prices import PricedModel
+from app.models.remote import REMOTE_PROVIDERS, Endpoint
 from app.models.retries import Retries
 from app.models.scripted import ScriptedModel
 from app.models.spec import check_model
 
-OPENAI_BASE_URL = "https://api.openai.com/v1"
-
 
 @immutable
 class ModelOptions:
-    """What the operator configured. The key goes to `openai_base_url` and nowhere else."""
+    """What the operator configured. A provider's key goes to its `…_base_url` and nowhere else."""
 
     openai_api_key: str | None = field(default=None, repr=False)
     openai_base_url: str | None = None
     """Ends with /v1; `None` = OpenAI's own. A server of one's own needs no key."""
+    anthropic_api_key: str | None = field(default=None, repr=False)
+    anthropic_base_url: str | None = None
+    """Without /v1; `None` = Anthropic's own."""
     timeouts: Timeouts = field(default_factory=Timeouts)
     retries: Retries = field(default_factory=Retries)
     aliases: Mapping[str, Alias] = field(default_factory=dict[str, Alias])
@@ -46,8 +47,10 @@ class ModelCatalog:
         check_url: Callable[[str], None],
     ) -> None:
         """`guarded_transport`, `check_url`: the egress rules, for addresses that tenants bring. `check_url` raises `InvalidRequest`."""
-        self._api_key = (options.openai_api_key or "").strip() or None
-        self._base_url = (options.openai_base_url or "").strip().rstrip("/") or None
+        self._endpoints = {
+            "openai": Endpoint.of(options.openai_api_key, options.openai_base_url),
+            "anthropic": Endpoint.of(options.anthropic_api_key, options.anthropic_base_url),
+        }
         self._timeouts = options.timeouts
         self._retries = options.retries
         self._aliases = options.aliases
@@ -66,17 +69,18 @@ class ModelCatalog:
         reference = reference_of(spec, self._aliases, pointer=pointer)
         if reference is not None:
             alias = self._aliases[str(reference["model"])]
-            if alias.provider == "openai" and "base_url" not in alias.spec and alias.api_key is None:
-                self._check_configured(pointer)
+            if alias.provider in REMOTE and "base_url" not in alias.spec and alias.api_key is None:
+                self._endpoints[alias.provider].check(alias.provider, pointer)
             return reference
         checked = check_model(spec, pointer=pointer, aliases=self._aliases)
         pinned = checked.pinned
-        if pinned["provider"] == "openai":
+        provider = str(pinned["provider"])
+        if provider in REMOTE:
             base_url = pinned.get("base_url")
             if isinstance(base_url, str):
                 self._check_address(base_url, f"{pointer}/base_url")
             elif checked.api_key is None:
-                self._check_configured(pointer)
+                self._endpoints[provider].check(provider, pointer)
         if checked.api_key is not None:
             pinned["api_key"] = {"secret_ref": await self._secrets.put(tenant, checked.api_key)}
         return pinned
@@ -149,15 +153,15 @@ class ModelCatalog:
         timeouts: Timeouts,
     ) -> ChatModel:
         """A model behind HTTP. `base_url` `None`: the provider's configured address, whose own key stands in for a missing one."""
-        provider, model = spec["provider"], str(spec["model"])
+        provider = str(spec["provider"])
         params = cast("Mapping[str, object]", spec.get("params") or {})
-        if provider != "openai":
-            raise NotSupported(f'The model provider "{provider}" is not supported by this version.')
+        remote = REMOTE_PROVIDERS[provider]
         if base_url is None:
+            endpoint = self._endpoints[provider]
             if api_key is None:
-                self._check_configured("/model")
-            base_url, api_key = self._base_url or OPENAI_BASE_URL, api_key or self._api_key
-        return OpenAIChatModel(client, model, base_url, api_key, params, timeouts)
+                endpoint.check(provider, "/model")
+            base_url, api_key = endpoint.base_url or remote.base_url, api_key or endpoint.api_key
+        return remote.make(client, str(spec["model"]), base_url, api_key, params, timeouts)
 
     def _operator(self, retries: Retries) -> ModelClient:
         """The unguarded client for the operator's own addresses; one for each way to retry that was configured."""
@@ -171,16 +175,6 @@ class ModelCatalog:
         for client in self._operators.values():
             await client.close()
         await self._guarded.close()
-
-    def _check_configured(self, pointer: str) -> None:
-        if self._api_key is None and self._base_url is None:
-            detail = (
-                "no OpenAI model is configured: set OPENAI_API_KEY (and OPENAI_BASE_URL for another server that speaks "
-                "Chat Completions), or give the model a base_url or an api_key of its own"
-            )
-            raise InvalidRequest(
-                f"Cannot use this model: {detail}.", code="model_not_configured", errors=(FieldError(pointer, detail),)
-            )
 
     def _check_address(self, base_url: str, pointer: str) -> None:
         try:

@@ -6,8 +6,9 @@ from typing import Annotated, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from app.core.errors import FieldError, InvalidRequest, NotSupported
+from app.core.errors import FieldError, InvalidRequest
 from app.core.values import immutable
+from app.models import anthropic_wire
 from app.models.openai_wire import LEFT_OUT_BY_NULL, RESERVED_PARAMS
 from app.models.scripted import error_code
 
@@ -19,9 +20,6 @@ MAX_FIELD_ERRORS = 20
 
 MAX_TOLD = 10
 """Configured aliases that a refusal names."""
-
-_NOT_BUILT = frozenset(("anthropic",))
-"""Providers of the contract that this version has no client for."""
 
 
 @immutable
@@ -38,7 +36,7 @@ def check_model(
     """Check an AgentSpec's `model`, text or object, that is no alias. `pointer` is where it stands in the body.
 
     `plugins`: providers beside the built-in ones. `aliases`: what an unknown model is told of.
-    Raises `InvalidRequest` (`unknown_model`, `invalid_request`), `NotSupported` for a provider not built yet.
+    Raises `InvalidRequest` (`unknown_model`, `invalid_request`).
     """
     if isinstance(spec, str):
         provider, _, model = spec.partition(":")
@@ -52,18 +50,15 @@ def check_model(
             raise _invalid(pointer + at, 'a model object needs a provider, e.g. "openai"')
     else:
         raise _invalid(pointer, 'must be "provider:model" or an object with provider and model')
-    if provider in _NOT_BUILT:
-        detail = f'the provider "{provider}" is not supported yet'
-        raise NotSupported(f"Cannot use this model: {detail}.", errors=(FieldError(pointer + at, detail),))
     kind = _KINDS.get(provider)
     if kind is None:
         raise unknown_model(provider, aliases, pointer + at)
     if isinstance(spec, str):
         if kind is _Scripted:
             raise _invalid(pointer, 'a scripted model is an object: {"provider": "scripted", "script": [turn, …]}')
-        if kind is _OpenAI and not body["model"]:
+        if issubclass(kind, _Remote) and not body["model"]:
             raise InvalidRequest(
-                'Cannot use this model: name one, as in "openai:NAME".',
+                f'Cannot use this model: name one, as in "{provider}:NAME".',
                 code="unknown_model",
                 errors=(FieldError(pointer, "the model's name is missing"),),
             )
@@ -83,7 +78,9 @@ def _invalid(pointer: str, detail: str) -> InvalidRequest:
 def unknown_model(name: str, aliases: Collection[str], pointer: str) -> InvalidRequest:
     """A refusal that says what there is, at most `MAX_TOLD` aliases by name."""
     shown = re.sub(r"[^\x20-\x7e]", "?", name)[:64]
-    detail = f'unknown model "{shown}"; use "openai:NAME", "demo", or an object with provider and model'
+    detail = (
+        f'unknown model "{shown}"; use "openai:NAME", "anthropic:NAME", "demo", or an object with provider and model'
+    )
     if aliases:
         named = sorted(aliases)
         more = f" and {len(named) - MAX_TOLD} more (GET /models)" if len(named) > MAX_TOLD else ""
@@ -124,6 +121,20 @@ def _check_params(params: dict[str, object]) -> dict[str, object]:
     return params
 
 
+def _check_anthropic_params(params: dict[str, object]) -> dict[str, object]:
+    for name in params:
+        if name in anthropic_wire.RESERVED_PARAMS:
+            raise ValueError(f"{name} cannot be set here")
+    for name in ("anthropic_beta", "betas"):
+        given = params.get(name)
+        betas = cast("list[object]", given) if isinstance(given, list) else [] if given is None else [given]
+        if not all(isinstance(beta, str) and re.fullmatch(r"[\x21-\x7e]{1,256}", beta) for beta in betas):
+            raise ValueError(f"{name} must be a list of the names of betas")
+    if not isinstance(params.get("cache_control"), dict | None):
+        raise ValueError('cache_control must be an object, e.g. {"type": "ephemeral"}')
+    return params
+
+
 def _check_code(code: str) -> str:
     if error_code(code) is None:
         raise ValueError("unknown error code; use rate_limited, unavailable, timeout, auth, bad_request, …")
@@ -136,19 +147,27 @@ _Milliseconds = Annotated[float, Field(ge=0, le=3_600_000, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=0)]
 
 
-class _OpenAI(_Strict):
-    provider: Literal["openai"]
+class _Remote(_Strict):
+    provider: str
     model: _ModelName
     base_url: Annotated[str, StringConstraints(max_length=MAX_URL), AfterValidator(_check_base_url)] | None = None
-    """Ends with /v1 as in the SDK. A tenant's own: under the egress rules, never with the operator's key."""
+    """As the provider's SDK takes it. A tenant's own: under the egress rules, never with the operator's key."""
     api_key: _Key | None = None
-    params: Annotated[dict[str, object], AfterValidator(_check_params)] = {}
+    params: dict[str, object] = {}
 
     def checked(self) -> CheckedModel:
-        pinned: dict[str, object] = {"provider": "openai", "model": self.model, "params": self.params}
+        pinned: dict[str, object] = {"provider": self.provider, "model": self.model, "params": self.params}
         if self.base_url is not None:
             pinned["base_url"] = self.base_url
         return CheckedModel(pinned, self.api_key)
+
+
+class _OpenAI(_Remote):
+    params: Annotated[dict[str, object], AfterValidator(_check_params)] = {}
+
+
+class _Anthropic(_Remote):
+    params: Annotated[dict[str, object], AfterValidator(_check_anthropic_params)] = {}
 
 
 class _DemoParams(_Strict):
@@ -216,9 +235,9 @@ class _Scripted(_Strict):
         return CheckedModel({"provider": "scripted", "model": self.model, "script": script, "repeat": self.repeat})
 
 
-_KINDS: dict[str, type[_OpenAI] | type[_Demo] | type[_Scripted]] = {
-    "openai": _OpenAI, "demo": _Demo, "scripted": _Scripted,
+_KINDS: dict[str, type[_Remote] | type[_Demo] | type[_Scripted]] = {
+    "openai": _OpenAI, "anthropic": _Anthropic, "demo": _Demo, "scripted": _Scripted,
 }  # fmt: skip
 
-PROVIDERS = frozenset(_KINDS) | _NOT_BUILT | {"alias"}
+PROVIDERS = frozenset(_KINDS) | {"alias"}
 """Names that no alias and no plugin may take."""

@@ -114,7 +114,7 @@ REFUSED: list[tuple[object, str, str]] = [
     ("openai:", "unknown_model", "/agent/model"),
     ("no\x00pe:x", "unknown_model", "/agent/model"),
     ({"provider": "nope", "model": "m"}, "unknown_model", "/agent/model/provider"),
-    ("anthropic:claude", "not_supported", "/agent/model"),
+    ("anthropic:", "unknown_model", "/agent/model"),
     ("scripted:x", "invalid_request", "/agent/model"),
     (7, "invalid_request", "/agent/model"),
     ({"model": "m"}, "invalid_request", "/agent/model/provider"),
@@ -231,4 +231,4 @@ async def test_a_key_is_another_tenants_secret() -> None:
 async def test_a_pinned_provider_of_another_version_is_not_supported() -> None:
     async with catalog() as models:
         with pytest.raises(NotSupported):
-            await models.build("t", {"provider": "anthropic", "model": "m"})
+            await models.build("t", {"provider": "nope", "model": "m"})

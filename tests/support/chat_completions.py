@@ -72,8 +72,10 @@ class ChatCompletionsServer:
     `requests`: what came, in order. `connections`: how many were accepted. `open_connections`: how many are open now.
     """
 
-    def __init__(self, replies: Replies) -> None:
+    def __init__(self, replies: Replies, *, base_path: str = "/v1") -> None:
+        """`base_path`: what `base_url` ends with; another API's has none."""
         self._replies = replies
+        self._base_path = base_path
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
@@ -85,7 +87,7 @@ class ChatCompletionsServer:
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=2**20)
         port = cast("int", self._server.sockets[0].getsockname()[1])
-        self.base_url = f"http://127.0.0.1:{port}/v1"
+        self.base_url = f"http://127.0.0.1:{port}{self._base_path}"
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -71,7 +71,11 @@ class RunwireServer:
 
     def spawn(self) -> "subprocess.Popen[bytes]":
         """Only the process, whether or not it comes up; its output is in `server.log`, the address on its stdout."""
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("RUNWIRE_", "OPENAI_"))}
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("RUNWIRE_", "OPENAI_", "ANTHROPIC_"))
+        }
         log = (self.folder / "server.log").open("ab")
         with log:
             return subprocess.Popen(

@@ -33,6 +33,6 @@ async def info() -> Response:
         "version": __version__,
         "features": ["runs", "streams", "agents", "tools", "plugins", "idempotency"],
         "agent_types": ["tool_calling"],
-        "model_providers": ["openai", "scripted", "demo"],
+        "model_providers": ["openai", "anthropic", "scripted", "demo"],
     }
     return Response(encode(body), media_type="application/json")
