@@ -92,6 +92,8 @@ def build(settings: Settings) -> Parts:
         ModelOptions(
             openai_api_key=_reveal(settings.openai_api_key),
             openai_base_url=settings.openai_base_url,
+            anthropic_api_key=_reveal(settings.anthropic_api_key),
+            anthropic_base_url=settings.anthropic_base_url,
             aliases=_aliases(settings),
         ),
         secrets=stores.secrets,
