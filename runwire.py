@@ -10,6 +10,20 @@ async def lookup_order(order_id: str, context: ToolContext) -> dict[str, object]
 import importlib
 from typing import TYPE_CHECKING
 
+from app.agent.ports import (
+    ChatModel,
+    ModelAnswer,
+    ModelRequest,
+    ProposedCall,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolDefinition,
+)
+from app.core.errors import ModelError
+from app.core.messages import Message, ToolCall
+from app.core.usage import TokenUsage
+from app.models.plugin_api import ModelPlugin, model
 from app.tools.plugin_api import Effect, Tool, ToolContext, ToolError, tool
 
 if TYPE_CHECKING:
@@ -54,6 +68,7 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
+    "ChatModel",
     "Client",
     "ClientError",
     "Conflict",
@@ -64,19 +79,32 @@ __all__ = [
     "Forbidden",
     "Gone",
     "InvalidRequest",
+    "Message",
+    "ModelAnswer",
+    "ModelError",
+    "ModelPlugin",
+    "ModelRequest",
     "NotFound",
     "Page",
     "ProblemError",
+    "ProposedCall",
     "RateLimited",
+    "ReasoningDelta",
     "Run",
     "RunStream",
     "ServerError",
     "Step",
     "StreamLost",
+    "TextDelta",
+    "TokenUsage",
     "Tool",
+    "ToolCall",
+    "ToolCallDelta",
     "ToolContext",
+    "ToolDefinition",
     "ToolError",
     "Unauthorized",
     "UnexpectedAnswer",
+    "model",
     "tool",
 ]

@@ -13,6 +13,7 @@ from app.core.ids import new_id
 from app.dispatch.local import LocalDispatcher
 from app.models.aliases import Alias, AliasError, read_aliases
 from app.models.catalog import ModelCatalog, ModelOptions
+from app.models.plugins import ModelPlugins
 from app.runs.agents import AgentService
 from app.runs.hub import Hub
 from app.runs.loop_parts import LoopAssembler
@@ -88,13 +89,15 @@ def build(settings: Settings) -> Parts:
     plugins = PluginSet.load(settings.plugin_names, also=DEMO_TOOLS if settings.demo else ())
     http_tools = HttpToolClient(egress)
     tools = ToolService(stores.tools, stores.secrets, plugins, egress, http_tools, new_id=new_id)
+    model_plugins = ModelPlugins.load(settings.plugin_names)
     models = ModelCatalog(
         ModelOptions(
             openai_api_key=_reveal(settings.openai_api_key),
             openai_base_url=settings.openai_base_url,
             anthropic_api_key=_reveal(settings.anthropic_api_key),
             anthropic_base_url=settings.anthropic_base_url,
-            aliases=_aliases(settings),
+            aliases=_aliases(settings, model_plugins),
+            plugins=model_plugins,
         ),
         secrets=stores.secrets,
         guarded_transport=egress.transport,
@@ -115,9 +118,9 @@ def build(settings: Settings) -> Parts:
     return Parts(settings, services, database, hub, dispatcher, models, http_tools, plugins)
 
 
-def _aliases(settings: Settings) -> dict[str, Alias]:
+def _aliases(settings: Settings, plugins: ModelPlugins) -> dict[str, Alias]:
     try:
-        return read_aliases(settings.models.get_secret_value(), os.environ)
+        return read_aliases(settings.models.get_secret_value(), os.environ, plugins=plugins.names)
     except AliasError as error:
         raise SettingsError(f"RUNWIRE_MODELS cannot be used: {error}.") from None
 

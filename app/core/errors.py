@@ -104,14 +104,18 @@ class ModelError(RunwireError):
 
     `code`: `model_rate_limited`, `model_auth`, `model_not_found`, `model_bad_request`, `context_length_exceeded`,
     `content_filtered`, `model_unavailable`, `model_timeout`, `model_stream_broken`, `model_invalid_response`,
-    `model_empty_response`, `script_exhausted`. `retryable`: whether posting the run again may succeed.
+    `model_empty_response`, `model_not_configured`, `model_plugin_failed`, `script_exhausted`, or a model plugin's own.
+    `retryable`: whether posting the run again may succeed. `request_id`: what finds the cause in the log, if it is there.
     """
 
     code = "model_unavailable"
 
-    def __init__(self, message: str, *, code: str | None = None, retryable: bool = False) -> None:
+    def __init__(
+        self, message: str, *, code: str | None = None, retryable: bool = False, request_id: str = ""
+    ) -> None:
         super().__init__(message, code=code)
         self.retryable = retryable
+        self.request_id = request_id
 
 
 class Stopped(RunwireError):

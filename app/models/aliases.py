@@ -219,7 +219,9 @@ class _Reference(_Strict):
     params: dict[str, object] = {}
 
 
-def reference_of(spec: object, aliases: Aliases, *, pointer: str) -> dict[str, object] | None:
+def reference_of(
+    spec: object, aliases: Aliases, *, pointer: str, plugins: Collection[str] = ()
+) -> dict[str, object] | None:
     """The pinned reference of a spec that names an alias: `"fast"`, `"alias:fast"`, `{"provider": "alias", "model", "params"}`.
 
     `None` for any other spec. The alias's own fields are not in it: they are looked up when the model is built, so a
@@ -244,7 +246,7 @@ def reference_of(spec: object, aliases: Aliases, *, pointer: str) -> dict[str, o
         raise unknown_model(reference.model, tuple(aliases), at)
     pinned: dict[str, object] = {"provider": "alias", "model": alias.name}
     if reference.params:
-        check_overridden(alias, reference.params, pointer=pointer)
+        check_overridden(alias, reference.params, pointer=pointer, plugins=plugins)
         pinned["params"] = reference.params
     return pinned
 

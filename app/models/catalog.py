@@ -13,6 +13,7 @@ from app.core.values import immutable
 from app.models.aliases import REMOTE, Alias, check_overridden, reference_of
 from app.models.demo import DemoModel
 from app.models.http import ModelClient, Timeouts
+from app.models.plugins import ModelPlugins
 from app.models.prices import PricedModel
 from app.models.remote import REMOTE_PROVIDERS, Endpoint
 from app.models.retries import Retries
@@ -33,6 +34,7 @@ class ModelOptions:
     timeouts: Timeouts = field(default_factory=Timeouts)
     retries: Retries = field(default_factory=Retries)
     aliases: Mapping[str, Alias] = field(default_factory=dict[str, Alias])
+    plugins: ModelPlugins = field(default_factory=ModelPlugins)
 
 
 class ModelCatalog:
@@ -54,6 +56,7 @@ class ModelCatalog:
         self._timeouts = options.timeouts
         self._retries = options.retries
         self._aliases = options.aliases
+        self._plugins = options.plugins
         self._secrets = secrets
         self._check_url = check_url
         # None opens anything before its first call.
@@ -66,13 +69,14 @@ class ModelCatalog:
         `pointer`: where the spec stands in the body. Raises `InvalidRequest` (`unknown_model`, `model_not_configured`,
         …), `NotSupported`.
         """
-        reference = reference_of(spec, self._aliases, pointer=pointer)
+        plugins = self._plugins.names
+        reference = reference_of(spec, self._aliases, pointer=pointer, plugins=plugins)
         if reference is not None:
             alias = self._aliases[str(reference["model"])]
             if alias.provider in REMOTE and "base_url" not in alias.spec and alias.api_key is None:
                 self._endpoints[alias.provider].check(alias.provider, pointer)
             return reference
-        checked = check_model(spec, pointer=pointer, aliases=self._aliases)
+        checked = check_model(spec, pointer=pointer, plugins=plugins, aliases=self._aliases)
         pinned = checked.pinned
         provider = str(pinned["provider"])
         if provider in REMOTE:
@@ -118,7 +122,7 @@ class ModelCatalog:
         overrides = cast("Mapping[str, object]", pinned.get("params") or {})
         if overrides:
             try:
-                spec = check_overridden(alias, overrides, pointer="/model")
+                spec = check_overridden(alias, overrides, pointer="/model", plugins=self._plugins.names)
             except InvalidRequest as error:
                 raise ModelError(
                     f"The model alias `{alias.name}` no longer takes this run's params: {error.errors[0].detail}.",
@@ -139,10 +143,13 @@ class ModelCatalog:
         if provider == "scripted":
             script = cast("Sequence[Mapping[str, object]]", spec["script"])
             return ScriptedModel(script, model=model, repeat=bool(spec.get("repeat")))
+        params = cast("Mapping[str, object]", spec.get("params") or {})
         if provider == "demo":
-            params = cast("Mapping[str, object]", spec.get("params") or {})
             return DemoModel(model=model, delay_s=cast("float", params.get("delay_ms", 15)) / 1000)
-        raise NotSupported(f'The model provider "{provider}" is not supported by this version.')
+        made = self._plugins.build(str(provider), model, params)
+        if made is None:
+            raise NotSupported(f'The model provider "{provider}" is not supported by this server.')
+        return made
 
     def _remote(
         self,

@@ -50,10 +50,12 @@ def check_model(
             raise _invalid(pointer + at, 'a model object needs a provider, e.g. "openai"')
     else:
         raise _invalid(pointer, 'must be "provider:model" or an object with provider and model')
-    kind = _KINDS.get(provider)
+    kind = _KINDS.get(provider) or (_OfPlugin if provider in plugins else None)
     if kind is None:
         raise unknown_model(provider, aliases, pointer + at)
     if isinstance(spec, str):
+        if kind is _OfPlugin and not body["model"]:
+            raise _invalid(pointer, f'name a model too, as in "{provider}:NAME"')
         if kind is _Scripted:
             raise _invalid(pointer, 'a scripted model is an object: {"provider": "scripted", "script": [turn, …]}')
         if issubclass(kind, _Remote) and not body["model"]:
@@ -182,6 +184,15 @@ class _Demo(_Strict):
 
     def checked(self) -> CheckedModel:
         return CheckedModel({"provider": "demo", "model": self.model, "params": self.params.model_dump()})
+
+
+class _OfPlugin(_Strict):
+    provider: str
+    model: _ModelName
+    params: dict[str, object] = {}
+
+    def checked(self) -> CheckedModel:
+        return CheckedModel({"provider": self.provider, "model": self.model, "params": self.params})
 
 
 class _Call(_Strict):

@@ -126,7 +126,8 @@ class Driver:
             if self._journal.failed or isinstance(error, Fenced) or error.code == "storage_unavailable":
                 raise
             retryable = isinstance(error, ModelError) and error.retryable
-            await self._end_failed(error.code, error.message, retryable=retryable)
+            request_id = error.request_id if isinstance(error, ModelError) else ""
+            await self._end_failed(error.code, error.message, request_id, retryable=retryable)
         except Exception:
             request_id = self._new_id()
             log.exception("run_failed", run_id=self._run.id, request_id=request_id)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, ParamSpec, TypeVar, overload
 
+from app.core.plugins import Plugin
 from app.core.principal import Principal
 
 P = ParamSpec("P")
@@ -45,7 +46,7 @@ class ToolContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool(Generic[P, R]):
+class Tool(Plugin, Generic[P, R]):
     """A function with what the server must know about it. Calling it calls the function."""
 
     function: Callable[P, R]

@@ -3,12 +3,9 @@
 import asyncio
 import contextvars
 import functools
-import importlib
-import importlib.metadata
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import ModuleType
 from typing import Any, cast
 
 import structlog
@@ -17,6 +14,7 @@ from pydantic import ValidationError
 from app.agent.ports import ToolDefinition
 from app.core.errors import InvalidRequest
 from app.core.ids import NAME_PATTERN
+from app.core.plugins import PluginError, load_plugins
 from app.core.values import immutable
 from app.tools.attempt import Attempt, Send, Sending
 from app.tools.compiled import CompiledTool, text_key_of
@@ -33,10 +31,6 @@ THREADS = 64
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 AnyTool = Tool[..., object]
-
-
-class PluginError(Exception):
-    """A plugin could not be loaded. The message says which, and what to change."""
 
 
 class PluginSet:
@@ -57,12 +51,8 @@ class PluginSet:
 
         A module without `attr` stands for every tool in it. Raises `PluginError`.
         """
-        found: dict[int, AnyTool] = {id(tool): tool for tool in also}
-        for name in names:
-            found.update((id(tool), tool) for tool in load_plugin(name))
-        if entry_points:
-            for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-                found.update((id(tool), tool) for tool in load_plugin(point.value))
+        loaded = load_plugins(Tool, names, ENTRY_POINT_GROUP if entry_points else None)
+        found = {id(tool): tool for tool in (*also, *(cast("AnyTool", tool) for tool in loaded))}
         return cls(found.values())
 
     def get(self, name: str) -> CompiledTool | None:
@@ -76,34 +66,6 @@ class PluginSet:
     def close(self) -> None:
         """Let the threads go; a function that still runs in one is not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def load_plugin(name: str) -> list[AnyTool]:
-    """The tools that `module[:attr]` stands for. Raises `PluginError`."""
-    module_name, _, attribute = name.strip().partition(":")
-    try:
-        value: object = importlib.import_module(module_name)
-    except Exception as error:
-        raise PluginError(f"Plugin {name!r}: cannot import {module_name!r}: {type(error).__name__}: {error}") from error
-    for part in filter(None, attribute.split(".")):
-        if not hasattr(value, part):
-            raise PluginError(f"Plugin {name!r}: {module_name!r} has no attribute {attribute!r}.")
-        value = getattr(value, part)
-    tools = _tools_in(value)
-    if not tools:
-        raise PluginError(f"Plugin {name!r}: no tool there; mark functions with @runwire.tool.")
-    return tools
-
-
-def _tools_in(value: object) -> list[AnyTool]:
-    if isinstance(value, Tool):
-        return [cast("AnyTool", value)]
-    if isinstance(value, ModuleType):
-        value = list(vars(value).values())
-    if isinstance(value, list | tuple):
-        items = cast("Sequence[object]", value)
-        return [cast("AnyTool", item) for item in items if isinstance(item, Tool)]
-    return []
 
 
 def _compile(tool: AnyTool, threads: ThreadPoolExecutor) -> CompiledTool:

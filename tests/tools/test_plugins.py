@@ -10,8 +10,9 @@ import pytest
 from inline_snapshot import snapshot
 from pydantic import Field
 
+from app.core.plugins import PluginError, plugins_in
 from app.tools.demo import DEMO_TOOLS
-from app.tools.plugins import PluginError, PluginSet, load_plugin
+from app.tools.plugins import PluginSet
 from app.tools.signature import read_signature
 from runwire import Tool, ToolContext, tool
 
@@ -66,7 +67,7 @@ def test_a_module_stands_for_every_tool_in_it(plugin_module: str) -> None:
 def test_a_plugin_that_cannot_be_loaded_says_which(plugin_module: str, name: str, says: str) -> None:
     assert plugin_module
     with pytest.raises(PluginError) as caught:
-        load_plugin(name)
+        plugins_in(name)
     assert says in str(caught.value)
     assert repr(name) in str(caught.value)
 
