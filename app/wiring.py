@@ -17,6 +17,7 @@ from app.models.plugins import ModelPlugins
 from app.runs.agents import AgentService
 from app.runs.hub import Hub
 from app.runs.loop_parts import LoopAssembler
+from app.runs.retention import Retention
 from app.runs.service import RunService
 from app.settings import Settings, SettingsError
 from app.storage.database import Database
@@ -47,6 +48,7 @@ class Parts:
     models: ModelCatalog
     http_tools: HttpToolClient
     plugins: PluginSet
+    retention: Retention
 
     async def start(self) -> None:
         """Raises `Unavailable` (`database_in_use`, `storage_unavailable`, `schema_unknown`)."""
@@ -54,6 +56,7 @@ class Parts:
         if self.settings.demo:
             await self._register_demo_agent()
         await self.dispatcher.start()
+        self.retention.start()
         self.services.lifecycle.started = True
 
     async def _register_demo_agent(self) -> None:
@@ -70,6 +73,7 @@ class Parts:
     async def stop(self, grace_s: float | None = None) -> None:
         """`grace_s`: seconds for tool calls under way; `None` = the setting's."""
         self.drain()
+        await self.retention.stop()
         await self.dispatcher.stop(self.settings.shutdown_grace_s if grace_s is None else grace_s)
         await self.models.close()
         await self.http_tools.aclose()
@@ -115,7 +119,8 @@ def build(settings: Settings) -> Parts:
     )
     runs = RunService(stores.runs, hub, dispatcher, agents, new_id)
     services = Services(runs, agents, tools, keys, Lifecycle(), database.ping)
-    return Parts(settings, services, database, hub, dispatcher, models, http_tools, plugins)
+    retention = Retention(stores.retention, settings.retention_days)
+    return Parts(settings, services, database, hub, dispatcher, models, http_tools, plugins, retention)
 
 
 def _aliases(settings: Settings, plugins: ModelPlugins) -> dict[str, Alias]:

@@ -119,6 +119,35 @@ class RunStore(Protocol):
         ...
 
 
+@immutable
+class Swept:
+    """What one short transaction of housekeeping deleted."""
+
+    count: int
+    more: bool
+    """Whether to call again: there may be more."""
+
+
+class RetentionStore(Protocol):
+    """Deletes what is kept no longer, a little at a time, so that live runs wait for none of it. Over all tenants."""
+
+    async def delete_runs(self, before_ms: int) -> Swept:
+        """Runs that finished before this time, each whole with its events and calls. Never one that is not terminal."""
+        ...
+
+    async def delete_threads(self, before_ms: int) -> Swept:
+        """Unlisted threads without a run, made before this time and unchanged since, with their state."""
+        ...
+
+    async def forget_keys(self) -> Swept:
+        """Idempotency keys that count as unused again."""
+        ...
+
+    async def delete_secrets(self, before_ms: int) -> Swept:
+        """Secrets stored before this time that nothing refers to; all of them in one call, in short transactions."""
+        ...
+
+
 class Dispatcher(Protocol):
     """The engine that drives runs: in this process, or jobs that any replica takes."""
 

@@ -1,6 +1,6 @@
 """Idempotency keys in storage: which resource a key made, for 24 hours."""
 
-from sqlalchemy import bindparam, delete, insert, select
+from sqlalchemy import bindparam, delete, insert, select, tuple_
 
 from app.core.errors import InvalidRequest
 from app.core.idempotency import KEPT_MS, IdempotencyKey
@@ -8,6 +8,10 @@ from app.storage.database import Tx
 from app.storage.statement import Statement
 from app.storage.tables import idempotency
 
+MOST_FORGOTTEN = 200
+"""Keys that one call of `forget_old` deletes at most."""
+
+_KEY = (idempotency.c.tenant, idempotency.c.route, idempotency.c.key)
 _SAME_KEY = (
     (idempotency.c.tenant == bindparam("tenant"))
     & (idempotency.c.route == bindparam("route"))
@@ -18,7 +22,13 @@ _FIND = Statement(
 )
 _FORGET = Statement(delete(idempotency).where(_SAME_KEY))
 _KEEP = Statement(insert(idempotency))
-_FORGET_OLD = Statement(delete(idempotency).where(idempotency.c.created_at < bindparam("before_ms")))
+_FORGET_OLD = Statement(
+    delete(idempotency)
+    .where(
+        tuple_(*_KEY).in_(select(*_KEY).where(idempotency.c.created_at < bindparam("before_ms")).limit(MOST_FORGOTTEN))
+    )
+    .returning(idempotency.c.created_at)
+)
 
 
 def find(tx: Tx, key: IdempotencyKey, now: int) -> str | None:
@@ -41,6 +51,6 @@ def keep(tx: Tx, key: IdempotencyKey, resource_id: str, now: int) -> None:
     tx.run(_KEEP, {**scope, "body_sha256": key.body_sha256, "resource_id": resource_id, "created_at": now})
 
 
-def forget_old(tx: Tx, now: int) -> None:
-    """Delete the keys that count as absent (housekeeping)."""
-    tx.run(_FORGET_OLD, {"before_ms": now - KEPT_MS})
+def forget_old(tx: Tx, now: int) -> int:
+    """Delete keys that count as absent, at most `MOST_FORGOTTEN`; how many."""
+    return len(tx.all(_FORGET_OLD, {"before_ms": now - KEPT_MS}))

@@ -7,11 +7,12 @@ from app.core.clock import now_ms
 from app.core.errors import InvalidRequest
 from app.core.registry import Registry, SecretStore
 from app.core.values import immutable
-from app.runs.ports import RunStore
+from app.runs.ports import RetentionStore, RunStore
 from app.storage import tables
 from app.storage.database import Database
 from app.storage.migrate import sqlite_path
 from app.storage.registry import SqlRegistry
+from app.storage.retention import SqlRetentionStore
 from app.storage.runs import SqlRunStore
 from app.storage.secret_box import SecretBox, key_file
 from app.storage.secrets import SqlSecretStore
@@ -26,6 +27,7 @@ class Stores:
     tools: Registry
     agents: Registry
     secrets: SecretStore
+    retention: RetentionStore
 
 
 def open_database(url: str) -> Database:
@@ -64,6 +66,7 @@ def build_stores(db: Database, secret_key: str | None, clock: Callable[[], int] 
         tools=SqlRegistry(db, tables.tools, "tool", clock),
         agents=SqlRegistry(db, tables.agents, "agent", clock),
         secrets=SqlSecretStore(db, box, clock),
+        retention=SqlRetentionStore(db, clock),
     )
 
 

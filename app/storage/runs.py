@@ -63,8 +63,8 @@ _CANCEL = Statement(
     .returning(*RUN_COLUMNS)
 )
 _STATUS = Statement(select(_c.status).where(_c.id == _id, _c.tenant == _tenant))
-_DELETES = (
-    Statement(delete(runs).where(_c.id == _id)),
+_DELETE = Statement(delete(runs).where(_c.id == _id).returning(_c.id))
+_DELETE_PARTS = (
     Statement(delete(journal).where(journal.c.run_id == _id)),
     Statement(delete(tool_calls).where(tool_calls.c.run_id == _id)),
     Statement(delete(run_metadata).where(run_metadata.c.run_id == _id)),
@@ -250,7 +250,14 @@ def _delete(tx: Tx, tenant: str, run_id: str) -> bool:
         return False
     if row[0] not in TERMINAL:
         raise Conflict("The run is still active; cancel it first.", code="run_active")
-    for statement in _DELETES:
+    return delete_run(tx, run_id)
+
+
+def delete_run(tx: Tx, run_id: str) -> bool:
+    """Delete a run, whatever its status, with all that is its own; whether there was one."""
+    if tx.one(_DELETE, {"run": run_id}) is None:
+        return False
+    for statement in _DELETE_PARTS:
         tx.run(statement, {"run": run_id})
     return True
 

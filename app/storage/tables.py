@@ -9,6 +9,14 @@ from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, M
 SCHEMA = MetaData()
 
 _ACTIVE = text("finished_at IS NULL")
+_FINISHED = text("finished_at IS NOT NULL")
+_UNLISTED = text("listed = 0")
+
+HOLDS_SECRETS: dict[str, str] = {
+    "sqlite": """instr(spec, '"secret_ref"') > 0""",
+    "postgresql": """strpos(spec, '"secret_ref"') > 0""",
+}
+"""Whether a run's spec refers to secrets of its own, by dialect; a query must say it word by word to use the index."""
 _LIVE = text("live = 1")
 
 threads = Table(
@@ -21,6 +29,7 @@ threads = Table(
     Column("active_run_id", Text),
     Column("metadata", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Index("ix_threads_unlisted", "created_at", sqlite_where=_UNLISTED, postgresql_where=_UNLISTED),
 )
 
 checkpoints = Table(
@@ -82,6 +91,13 @@ runs = Table(
     Column("tracestate", Text),
     Index("ix_runs_tenant", "tenant", "id"),
     Index("ix_runs_thread", "thread_id", "id"),
+    Index("ix_runs_finished", "finished_at", sqlite_where=_FINISHED, postgresql_where=_FINISHED),
+    Index(
+        "ix_runs_secrets",
+        "id",
+        sqlite_where=text(HOLDS_SECRETS["sqlite"]),
+        postgresql_where=text(HOLDS_SECRETS["postgresql"]),
+    ),
     Index("ix_runs_active", "id", sqlite_where=_ACTIVE, postgresql_where=_ACTIVE),
 )
 

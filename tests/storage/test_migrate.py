@@ -12,7 +12,8 @@ from alembic import command
 from alembic.script import ScriptDirectory
 
 from app.core.errors import Unavailable
-from app.storage import migrate
+from app.storage import migrate, retention, secret_sweep
+from app.storage.statement import Statement
 from tests.contracts.postgres import PostgresServer
 
 _COLUMNS = """
@@ -94,3 +95,19 @@ def _sqlite_schema(path: Path) -> dict[str, Any]:
 def _postgres_rows(url: str, query: str) -> list[Any]:
     with psycopg.connect(url) as connection:
         return connection.execute(query.encode()).fetchall()
+
+
+def test_retention_finds_what_is_due_by_indexes(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    migrate.upgrade(f"sqlite:///{path}")
+    connection = sqlite3.connect(path)
+    for kind, index in ((retention._RUNS, "ix_runs_finished"), (retention._THREADS, "ix_threads_unlisted")):
+        assert index in _plan(connection, kind.old, before=1)
+    pages = {table.name: statement for table, statement in secret_sweep._PAGES["sqlite"]}
+    assert "ix_runs_secrets" in _plan(connection, pages["runs"], after_0="")
+    connection.close()
+
+
+def _plan(connection: sqlite3.Connection, statement: Statement, **values: object) -> str:
+    sql, constants = statement.on("sqlite")
+    return str(connection.execute(f"EXPLAIN QUERY PLAN {sql}", {**constants, **values}).fetchall())
