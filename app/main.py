@@ -10,7 +10,7 @@ from app.api import openapi, problems
 from app.api.boundary import BoundaryMiddleware
 from app.api.context import RequestIdMiddleware
 from app.api.loopback import LoopbackHostMiddleware
-from app.api.routes import agents, operations, runs, tools
+from app.api.routes import agents, models, operations, runs, tools
 from app.settings import Settings
 from app.wiring import Parts, build
 
@@ -45,7 +45,7 @@ def app_of(parts: Parts) -> FastAPI:
 def bare_app() -> FastAPI:
     """Routes and error handling only: enough to write the OpenAPI document."""
     app = FastAPI(title="Runwire", version=__version__, description=DESCRIPTION, redoc_url=None, redirect_slashes=False)
-    for module in (runs, agents, tools, operations):
+    for module in (runs, agents, tools, models, operations):
         app.include_router(module.router)
     app.router.routes[:0] = runs.shortcuts()
     problems.install(app)

@@ -10,8 +10,9 @@ from app.api.context import Lifecycle, Services
 from app.auth.keys import KeyRing
 from app.core.errors import Conflict
 from app.core.ids import new_id
+from app.core.registry import SecretStore
 from app.dispatch.local import LocalDispatcher
-from app.models.aliases import Alias, AliasError, read_aliases
+from app.models.aliases import AliasError, read_aliases
 from app.models.catalog import ModelCatalog, ModelOptions
 from app.models.plugins import ModelPlugins
 from app.runs.agents import AgentService
@@ -93,20 +94,7 @@ def build(settings: Settings) -> Parts:
     plugins = PluginSet.load(settings.plugin_names, also=DEMO_TOOLS if settings.demo else ())
     http_tools = HttpToolClient(egress)
     tools = ToolService(stores.tools, stores.secrets, plugins, egress, http_tools, new_id=new_id)
-    model_plugins = ModelPlugins.load(settings.plugin_names)
-    models = ModelCatalog(
-        ModelOptions(
-            openai_api_key=_reveal(settings.openai_api_key),
-            openai_base_url=settings.openai_base_url,
-            anthropic_api_key=_reveal(settings.anthropic_api_key),
-            anthropic_base_url=settings.anthropic_base_url,
-            aliases=_aliases(settings, model_plugins),
-            plugins=model_plugins,
-        ),
-        secrets=stores.secrets,
-        guarded_transport=egress.transport,
-        check_url=egress.check_url,
-    )
+    models = _models(settings, stores.secrets, egress)
     agents = AgentService(stores.agents, models, tools)
     hub = Hub()
     dispatcher = LocalDispatcher(
@@ -118,14 +106,23 @@ def build(settings: Settings) -> Parts:
         max_queued=settings.max_queued_runs,
     )
     runs = RunService(stores.runs, hub, dispatcher, agents, new_id)
-    services = Services(runs, agents, tools, keys, Lifecycle(), database.ping)
+    services = Services(runs, agents, tools, models, keys, Lifecycle(), database.ping)
     retention = Retention(stores.retention, settings.retention_days)
     return Parts(settings, services, database, hub, dispatcher, models, http_tools, plugins, retention)
 
 
-def _aliases(settings: Settings, plugins: ModelPlugins) -> dict[str, Alias]:
+def _models(settings: Settings, secrets: SecretStore, egress: EgressGuard) -> ModelCatalog:
+    plugins = ModelPlugins.load(settings.plugin_names)
     try:
-        return read_aliases(settings.models.get_secret_value(), os.environ, plugins=plugins.names)
+        options = ModelOptions(
+            openai_api_key=_reveal(settings.openai_api_key),
+            openai_base_url=settings.openai_base_url,
+            anthropic_api_key=_reveal(settings.anthropic_api_key),
+            anthropic_base_url=settings.anthropic_base_url,
+            aliases=read_aliases(settings.models.get_secret_value(), os.environ, plugins=plugins.names),
+            plugins=plugins,
+        )
+        return ModelCatalog(options, secrets=secrets, guarded_transport=egress.transport, check_url=egress.check_url)
     except AliasError as error:
         raise SettingsError(f"RUNWIRE_MODELS cannot be used: {error}.") from None
 

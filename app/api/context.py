@@ -1,9 +1,9 @@
 """What a request carries besides its body: services, principal, request id."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -32,11 +32,22 @@ class Lifecycle:
         return self.started and not self.draining
 
 
+class ModelDirectory(Protocol):
+    """What callers may know of the models that they can name (`app.models`)."""
+
+    def page(self, *, after: str | None, limit: int) -> Sequence[Mapping[str, object]]:
+        """In name order, names greater than `after`."""
+        ...
+
+    def describe(self, name: str) -> Mapping[str, object] | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     runs: RunService
     agents: AgentService
     tools: ToolService
+    models: ModelDirectory
     keys: Authenticator
     lifecycle: Lifecycle
     ping: Callable[[], Awaitable[None]]

@@ -60,6 +60,31 @@ COMPONENTS: dict[str, object] = {
             "intermediate_steps": {"type": "array", "items": {"type": "object"}},
         },
     },
+    "Model": {
+        "type": "object",
+        "title": "Model",
+        "required": ["name", "source", "provider"],
+        "properties": {
+            "name": {"type": "string"},
+            "source": {"enum": ["alias", "plugin"]},
+            "provider": {"type": "string"},
+            "model": {
+                **_NULLABLE_TEXT,
+                "description": "The provider's name of it; null for a plugin, which takes any.",
+            },
+            "description": _NULLABLE_TEXT,
+            "prices": {
+                "type": ["object", "null"],
+                "description": "US dollars per million tokens.",
+                "properties": {
+                    "input_per_mtok": {"type": "number"},
+                    "output_per_mtok": {"type": "number"},
+                    "cache_read_per_mtok": {"type": ["number", "null"]},
+                    "cache_write_per_mtok": {"type": ["number", "null"]},
+                },
+            },
+        },
+    },
     "Problem": {
         "type": "object",
         "title": "Problem",

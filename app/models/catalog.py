@@ -1,5 +1,6 @@
 """The model catalog: turns an AgentSpec's `model` into a pinned one, and a pinned one into a chat model."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import cast
@@ -10,7 +11,7 @@ from app.agent.ports import ChatModel
 from app.core.errors import FieldError, InvalidRequest, ModelError, NotSupported
 from app.core.registry import SecretStore
 from app.core.values import immutable
-from app.models.aliases import REMOTE, Alias, check_overridden, reference_of
+from app.models.aliases import REMOTE, Alias, AliasError, check_overridden, reference_of
 from app.models.demo import DemoModel
 from app.models.http import ModelClient, Timeouts
 from app.models.plugins import ModelPlugins
@@ -48,7 +49,10 @@ class ModelCatalog:
         guarded_transport: Callable[[], httpx.AsyncBaseTransport],
         check_url: Callable[[str], None],
     ) -> None:
-        """`guarded_transport`, `check_url`: the egress rules, for addresses that tenants bring. `check_url` raises `InvalidRequest`."""
+        """`guarded_transport`, `check_url`: the egress rules, for addresses that tenants bring. `check_url` raises `InvalidRequest`.
+
+        Raises `AliasError` for an alias whose provider has neither a key nor an address.
+        """
         self._endpoints = {
             "openai": Endpoint.of(options.openai_api_key, options.openai_base_url),
             "anthropic": Endpoint.of(options.anthropic_api_key, options.anthropic_base_url),
@@ -57,6 +61,11 @@ class ModelCatalog:
         self._retries = options.retries
         self._aliases = options.aliases
         self._plugins = options.plugins
+        self._shown: dict[str, Mapping[str, object]] = {name: it.to_json() for name, it in self._aliases.items()}
+        self._shown |= {name: self._plugins.describe(name) for name in self._plugins.names}
+        self._names = sorted(self._shown)
+        for alias in self._aliases.values():
+            self._check_alias(alias)
         self._secrets = secrets
         self._check_url = check_url
         # None opens anything before its first call.
@@ -72,9 +81,6 @@ class ModelCatalog:
         plugins = self._plugins.names
         reference = reference_of(spec, self._aliases, pointer=pointer, plugins=plugins)
         if reference is not None:
-            alias = self._aliases[str(reference["model"])]
-            if alias.provider in REMOTE and "base_url" not in alias.spec and alias.api_key is None:
-                self._endpoints[alias.provider].check(alias.provider, pointer)
             return reference
         checked = check_model(spec, pointer=pointer, plugins=plugins, aliases=self._aliases)
         pinned = checked.pinned
@@ -88,6 +94,15 @@ class ModelCatalog:
         if checked.api_key is not None:
             pinned["api_key"] = {"secret_ref": await self._secrets.put(tenant, checked.api_key)}
         return pinned
+
+    def page(self, *, after: str | None, limit: int) -> Sequence[Mapping[str, object]]:
+        """What callers may know of aliases and plugins, in name order, names greater than `after`."""
+        start = 0 if after is None else bisect_right(self._names, after)
+        return [self._shown[name] for name in self._names[start : start + limit]]
+
+    def describe(self, name: str) -> Mapping[str, object] | None:
+        """The same of one alias or plugin."""
+        return self._shown.get(name)
 
     def priced(self, pinned: Mapping[str, object]) -> bool:
         """Whether calls of a pinned model have a known cost."""
@@ -109,6 +124,13 @@ class ModelCatalog:
             # A tenant's address: behind the egress guard, and never with the operator's key.
             return self._remote(pinned, self._guarded, base_url, own_key, self._timeouts)
         return self._remote(pinned, self._operator(self._retries), None, own_key, self._timeouts)
+
+    def _check_alias(self, alias: Alias) -> None:
+        if alias.provider in REMOTE and "base_url" not in alias.spec and alias.api_key is None:
+            try:
+                self._endpoints[alias.provider].check(alias.provider, "")
+            except InvalidRequest as error:
+                raise AliasError(f'alias "{alias.name}": provider: {error.errors[0].detail}') from None
 
     def _of_alias(self, pinned: Mapping[str, object]) -> ChatModel:
         """What an alias stands for now: it may have changed since it was pinned, or be gone."""

@@ -78,7 +78,7 @@ def _args(args: object) -> dict[str, object] | None:
     if not isinstance(args, Mapping):
         raise WrongItem("a ProposedCall's args must be a dict, or None where they could not be read")
     try:
-        data = encode(args if isinstance(args, dict) else dict(cast("Mapping[str, object]", args)))
+        data = encode(dict(cast("Mapping[str, object]", args)))
         if len(data) > MAX_CALL_BYTES:
             raise WrongItem(f"a ProposedCall's args must have at most {MAX_CALL_BYTES} bytes")
         return cast("dict[str, object]", decode_strict(data))

@@ -51,11 +51,9 @@ class ModelPlugins:
         """In name order."""
         return sorted(self._plugins)
 
-    def describe(self, name: str) -> dict[str, object] | None:
-        """What callers may know of one."""
-        plugin = self._plugins.get(name)
-        if plugin is None:
-            return None
+    def describe(self, name: str) -> dict[str, object]:
+        """What callers may know of a plugin that there is."""
+        plugin = self._plugins[name]
         return {
             "name": name,
             "source": "plugin",
@@ -71,12 +69,12 @@ class ModelPlugins:
         if plugin is None:
             return None
         try:
-            made: object = plugin.factory(model, dict(params))
+            made = plugin.factory(model, dict(params))
         except Exception as error:  # noqa: BLE001  # the named boundary: foreign code behind it
             raise _failure(name, error) from None
         if not callable(getattr(made, "stream", None)):
             raise _invalid(name, "its factory gave no ChatModel: an object with a method `stream`")
-        return PluginModel(name, model, cast("ChatModel", made))
+        return PluginModel(name, model, made)
 
 
 class PluginModel:
@@ -150,7 +148,7 @@ class PluginModel:
         try:
             async with asyncio.timeout(CLOSE_S):
                 await items.aclose()
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the named boundary: foreign code behind it
             _log.warning("model_plugin_not_closed", provider=self._provider, exc_info=error)
 
 

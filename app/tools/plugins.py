@@ -51,8 +51,8 @@ class PluginSet:
 
         A module without `attr` stands for every tool in it. Raises `PluginError`.
         """
-        loaded = load_plugins(Tool, names, ENTRY_POINT_GROUP if entry_points else None)
-        found = {id(tool): tool for tool in (*also, *(cast("AnyTool", tool) for tool in loaded))}
+        group = ENTRY_POINT_GROUP if entry_points else None
+        found = {id(tool): tool for tool in (*also, *load_plugins(cast("type[AnyTool]", Tool), names, group))}
         return cls(found.values())
 
     def get(self, name: str) -> CompiledTool | None:
