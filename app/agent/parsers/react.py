@@ -1,0 +1,69 @@
+"""The ReAct parser: `Thought:`, `Action:`, `Action Input:`, `Final Answer:` in plain text, one action at a time."""
+
+import re
+
+from app.agent.parsers.keywords import KEYWORDS, KEYWORDS_BEGUN, KeywordTracker, closing_mark, kind
+from app.agent.parsers.port import SETTLE, Parsed, Reader
+from app.agent.parsers.trimming import WHITE, before_observation, trimmed
+from app.agent.ports import ParseError
+from app.core.actions import AgentAction, AgentFinish
+from app.core.values import immutable
+
+MISSING_ACTION = "Invalid Format: Missing 'Action:' after 'Thought:'"
+MISSING_INPUT = "Invalid Format: Missing 'Action Input:' after 'Action:'"
+BOTH = "Parsing LLM output produced both a final answer and a parse-able action:"
+"""LangChain's words (`ReActSingleInputOutputParser`): models and users know them."""
+
+_LINE_MARKS = WHITE + "`*_#>"
+
+
+@immutable
+class ReactParser:
+    """Reads what LangChain's `ReActSingleInputOutputParser` reads, and what models write beside it.
+
+    Beyond LangChain: bold keywords, full-width colons, a fence around the whole, white space and CRLF at the ends; an
+    observation the model invented is cut off; `Final Answer:` in the middle of an input's line belongs to the input.
+    """
+
+    def parse(self, text: str) -> Parsed:
+        first: re.Match[str] | None = None
+        action: re.Match[str] | None = None
+        given: re.Match[str] | None = None
+        marker: re.Match[str] | None = None
+        for found in KEYWORDS.finditer(text):
+            if marker is not None and found.start() >= marker.end() + SETTLE:
+                break
+            first = first or found
+            match kind(found):
+                case "final" if given is None:
+                    marker = found
+                case "final" if _begins_a_line(text, found.start()):
+                    return ParseError(f"{BOTH}: {text}")
+                case "input" if action is not None and given is None:
+                    given = found
+                    if marker is not None:
+                        return ParseError(f"{BOTH}: {text}")
+                case "action":
+                    action = action or found
+                case _:
+                    pass
+        if first is not None and action is not None and given is not None:
+            name = text[action.end() : given.start()].strip(WHITE + "*")
+            told = trimmed(before_observation(text, given.end()), closing_mark(text, first))
+            return AgentAction(name, told.strip('"'), text)
+        if first is not None and marker is not None:
+            return AgentFinish(
+                {"output": trimmed(before_observation(text, marker.end()), closing_mark(text, first))}, text
+            )
+        return ParseError(
+            f"Could not parse LLM output: `{text}`", text, MISSING_ACTION if action is None else MISSING_INPUT, True
+        )
+
+    def reader(self) -> Reader:
+        return Reader(self, KeywordTracker(KEYWORDS, KEYWORDS_BEGUN))
+
+
+def _begins_a_line(text: str, at: int) -> bool:
+    """Whether nothing but marks stands before `at` in its line. Looks back a few characters only."""
+    before = text[max(0, at - 16) : at]
+    return "\n" in before[len(before.rstrip(_LINE_MARKS)) :] or not before
