@@ -1,8 +1,9 @@
 """The embedded engine: every run is driven by this process; on start it takes up what a crash left."""
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
@@ -39,7 +40,9 @@ class LocalDispatcher:
         max_running: int,
         max_queued: int,
         observer: Observer = NOBODY,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`clock`: seconds, monotonic; for the age of what is queued."""
         self._store = store
         self._hub = hub
         self._assembler = assembler
@@ -48,7 +51,10 @@ class LocalDispatcher:
         self._max_running = max_running
         self._max_queued = max_queued
         self._owner = new_id()
-        self._queue: deque[str] = deque()
+        self._clock = clock
+        self._queue: OrderedDict[str, float] = OrderedDict()
+        """Runs that wait for a place, first come first, and since when."""
+        self._rejections: Counter[str] = Counter()
         self._drivers: dict[str, tuple[Driver, asyncio.Task[None]]] = {}
         self._claiming: set[asyncio.Task[None]] = set()
         self._cancelled: set[str] = set()
@@ -75,9 +81,21 @@ class LocalDispatcher:
     def queued(self) -> int:
         return len(self._queue)
 
+    @property
+    def oldest_queued_s(self) -> float:
+        """How long the first of the queue has waited here; 0 when it is empty. A restart starts the wait again."""
+        since = next(iter(self._queue.values()), None)
+        return 0.0 if since is None else max(0.0, self._clock() - since)
+
+    @property
+    def rejections(self) -> Mapping[str, int]:
+        """Runs that were not admitted so far, by the code of the refusal."""
+        return self._rejections
+
     @contextmanager
     def admit(self) -> Generator[Literal["now", "queue"]]:
         if self._stopping or self._hub.draining:
+            self._rejections["shutting_down"] += 1
             raise Unavailable("The server is shutting down; send the request again.", code="shutting_down")
         if self.running + self._entering < self._max_running and not self._queue:
             self._entering += 1
@@ -88,6 +106,7 @@ class LocalDispatcher:
                 self._pump()
             return
         if len(self._queue) + self._queueing >= self._max_queued:
+            self._rejections[TooManyRuns.code] += 1
             raise TooManyRuns("Too many runs are waiting; try again later.", retry_after_s=2)
         self._queueing += 1
         try:
@@ -120,7 +139,7 @@ class LocalDispatcher:
 
     def submit(self, run_id: str) -> None:
         self._hub.open(run_id, 0)
-        self._queue.append(run_id)
+        self._queue[run_id] = self._clock()
         self._pump()
 
     def cancel(self, run_id: str) -> None:
@@ -135,8 +154,7 @@ class LocalDispatcher:
         if pause is not None:
             pause.cancel()
             self._claim_soon(run_id)
-        elif run_id in self._queue:
-            self._queue.remove(run_id)
+        elif self._queue.pop(run_id, None) is not None:
             self._claim_soon(run_id)
 
     async def stop(self, grace_s: float) -> None:
@@ -157,7 +175,7 @@ class LocalDispatcher:
 
     def _pump(self) -> None:
         while self._queue and self.running + self._entering < self._max_running and not self._stopping:
-            self._claim_soon(self._queue.popleft())
+            self._claim_soon(self._queue.popitem(last=False)[0])
 
     def _claim_soon(self, run_id: str) -> None:
         task = asyncio.create_task(self._claim(run_id))

@@ -4,6 +4,7 @@ A group starts as soon as the last one ended; there is no timer. Alone, a write 
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -86,12 +87,27 @@ def apply_apart(writer: Writer, group: Sequence[Write]) -> None:
             writer.rollback_to()
 
 
+Flushed = Callable[[int, float], None]
+"""Told of each group: how many writes, and the seconds until they were durable, or failed. On the loop; never raises."""
+
+
+def unwatched(_writes: int, _seconds: float, /) -> None:
+    """A `Flushed` that nobody reads."""
+
+
 class WriteQueue:
     """Writes that wait for their group. `start` is called on the loop with each group; it answers with `finished`."""
 
-    def __init__(self, start: Callable[[list[Write]], None], is_outage: Callable[[BaseException], bool]) -> None:
+    def __init__(
+        self,
+        start: Callable[[list[Write]], None],
+        is_outage: Callable[[BaseException], bool],
+        flushed: Flushed = unwatched,
+    ) -> None:
         self._start = start
         self._is_outage = is_outage
+        self._flushed = flushed
+        self._started = 0.0
         self._waiting: list[Write] = []
         self._busy = False
         self._open = True
@@ -114,6 +130,7 @@ class WriteQueue:
         group = self._waiting[:MAX_GROUP]
         del self._waiting[:MAX_GROUP]
         if group:
+            self._started = time.perf_counter()
             self._start(group)
         else:
             self._busy = False
@@ -121,6 +138,7 @@ class WriteQueue:
 
     def finished(self, group: Sequence[Write], failure: BaseException | None) -> None:
         """Deliver a group's results; with `failure` none of it was written. On the loop."""
+        self._flushed(len(group), time.perf_counter() - self._started)
         for write in group:
             if write.future.done():
                 continue

@@ -10,6 +10,7 @@ from app.core.values import immutable
 from app.runs.ports import RetentionStore, RunStore
 from app.storage import tables
 from app.storage.database import Database
+from app.storage.group import Flushed, unwatched
 from app.storage.migrate import sqlite_path
 from app.storage.registry import SqlRegistry
 from app.storage.retention import SqlRetentionStore
@@ -30,18 +31,26 @@ class Stores:
     retention: RetentionStore
 
 
-def open_database(url: str) -> Database:
+def open_database(url: str, flushed: Flushed = unwatched) -> Database:
     """The database of `sqlite:///relative`, `sqlite:////absolute` or `postgresql://…`; `start` it before use.
+
+    `flushed` is told of every transaction of the writer.
 
     Raises `InvalidRequest` (`invalid_database_url`). The address may hold a password: no message repeats it.
     """
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
-        return SqliteDatabase(sqlite_path(url))
+        return SqliteDatabase(sqlite_path(url), flushed)
     if scheme in ("postgresql", "postgres"):
-        from app.storage.postgres import PostgresDatabase
+        from app.storage.postgres import PostgresDatabase, is_address
 
-        return PostgresDatabase(url)
+        if not is_address(url):
+            raise InvalidRequest(
+                "The database address cannot be read; it is postgresql://user:password@host/name, with special"
+                " characters of the password percent-encoded.",
+                code="invalid_database_url",
+            )
+        return PostgresDatabase(url, flushed)
     raise InvalidRequest(
         "The database address must start with sqlite:/// or postgresql://.", code="invalid_database_url"
     )

@@ -18,7 +18,7 @@ from psycopg.abc import QueryNoTemplate
 from app.core.errors import Unavailable
 from app.storage import migrate
 from app.storage.database import Tx, switch_soon, unavailable, with_constants
-from app.storage.group import Write, WriteQueue, apply, apply_apart
+from app.storage.group import Flushed, Write, WriteQueue, apply, apply_apart, unwatched
 from app.storage.statement import DialectName, Params, Row, Statement
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class PostgresDatabase:
 
     dialect: DialectName = "postgresql"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, flushed: Flushed = unwatched) -> None:
         self._url = url
         self._writer: Connection[Row] | None = None
 
@@ -96,7 +96,10 @@ class PostgresDatabase:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="postgres-read")
         self._local = threading.local()
         self._reader_connections: set[Connection[Row]] = set()
-        self._queue = WriteQueue(self._start_group, lambda error: isinstance(error, psycopg.OperationalError))
+        self._queue = WriteQueue(
+            self._start_group, lambda error: isinstance(error, psycopg.OperationalError), self._flushed
+        )
+        self._flushed = flushed
         try:
             await self._loop.run_in_executor(self._thread, self._open)
         except BaseException:

@@ -19,7 +19,7 @@ from typing import TypeVar
 from app.core.errors import Unavailable
 from app.storage import migrate
 from app.storage.database import Tx, switch_soon, unavailable, with_constants
-from app.storage.group import Write, WriteQueue, apply
+from app.storage.group import Flushed, Write, WriteQueue, apply, unwatched
 from app.storage.statement import DialectName, Params, Row, Statement
 
 T = TypeVar("T")
@@ -86,13 +86,16 @@ class SqliteDatabase:
 
     dialect: DialectName = "sqlite"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, flushed: Flushed = unwatched) -> None:
         self.path = path
+        self._flushed = flushed
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._open)
-        self._queue = WriteQueue(self._start_group, lambda error: isinstance(error, sqlite3.OperationalError))
+        self._queue = WriteQueue(
+            self._start_group, lambda error: isinstance(error, sqlite3.OperationalError), self._flushed
+        )
         self._switching = switch_soon()
 
     def _open(self) -> None:

@@ -88,6 +88,10 @@ class BoundTools:
     def definitions(self) -> Sequence[ToolDefinition]:
         return self._definitions
 
+    def tool(self, name: str) -> CompiledTool | None:
+        """The tool that calls of this name go to."""
+        return self._tools.get(name)
+
     def facts(self, call: PlannedCall) -> CallFacts:
         """What the call's row should say before anything is sent. The hash is over the arguments, sorted, as JSON."""
         tool = self._tools.get(call.action.tool)
