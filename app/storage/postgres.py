@@ -32,6 +32,15 @@ _LOCK = 0x72756E77697265
 """Key of the advisory lock that one server holds on its database: "runwire"."""
 
 
+def is_address(url: str) -> bool:
+    """Whether libpq can read it. Nothing is connected to."""
+    try:
+        psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return False
+    return True
+
+
 class PostgresTx:
     """A transaction of one psycopg connection in autocommit mode; BEGIN and COMMIT are sent by its owner."""
 
@@ -88,6 +97,7 @@ class PostgresDatabase:
 
     def __init__(self, url: str, flushed: Flushed = unwatched) -> None:
         self._url = url
+        self._flushed = flushed
         self._writer: Connection[Row] | None = None
 
     async def start(self) -> None:
@@ -99,7 +109,6 @@ class PostgresDatabase:
         self._queue = WriteQueue(
             self._start_group, lambda error: isinstance(error, psycopg.OperationalError), self._flushed
         )
-        self._flushed = flushed
         try:
             await self._loop.run_in_executor(self._thread, self._open)
         except BaseException:
