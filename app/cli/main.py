@@ -6,12 +6,16 @@ from typing import Annotated
 
 import typer
 
+from app.cli import exits
+from app.cli.commands import agents, run, runs, server, tools
+
 app = typer.Typer(
     name="runwire",
     help="Run LLM agents for other programs over plain HTTP.",
+    epilog=exits.HELP,
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_show_locals=False,
+    rich_markup_mode=None,  # rich takes as long to load as all the rest of a command's start
+    pretty_exceptions_enable=False,
 )
 
 
@@ -32,11 +36,6 @@ def runwire(
     """Run LLM agents for other programs over plain HTTP."""
 
 
-def _default_url() -> str:
-    """Where `runwire serve` listens on this machine with the same environment."""
-    return f"http://127.0.0.1:{os.environ.get('RUNWIRE_PORT') or 8080}"
-
-
 @app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on (RUNWIRE_HOST).")] = None,
@@ -47,53 +46,27 @@ def serve(
 ) -> None:
     """Start the server."""
     from app.cli.serve import EXIT_SETTINGS, run_server
-    from app.settings import SettingsError, load, unknown_names
+    from app.settings import SettingsError, load, name_warnings
 
     try:
         settings = load(host=host, port=port, demo=demo or None)
     except SettingsError as error:
         typer.echo(f"runwire: {error}", err=True)
         raise typer.Exit(EXIT_SETTINGS) from None
-    for name in unknown_names():
-        typer.echo(f"runwire: {name} is no setting of this version and is not used.", err=True)
+    for warning in name_warnings():
+        typer.echo(f"runwire: {warning}", err=True)
     code = run_server(settings)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a tool's thread that hangs must not hold the exit: Python would wait for it
 
 
-@app.command()
-def run(
-    input: Annotated[str, typer.Argument(help="What the agent is asked.", show_default=False)],
-    agent: Annotated[str | None, typer.Option(help="A registered agent (default: demo).")] = None,
-    model: Annotated[str | None, typer.Option(help="An agent of its own, with this model: provider:model.")] = None,
-    tool: Annotated[
-        list[str] | None, typer.Option(help="With --model: a tool it may use. Repeat for more.", show_default=False)
-    ] = None,
-    instructions: Annotated[str | None, typer.Option(help="With --model: its system prompt.")] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            envvar="RUNWIRE_URL",
-            help="The server; without it 127.0.0.1 at RUNWIRE_PORT or 8080. Its key is read from RUNWIRE_API_KEY.",
-        ),
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help='Print each event as one line of JSON: {"id","event","data"}.')
-    ] = False,
-) -> None:
-    """Post a run to a running server and follow it.
-
-    Exit codes: 0 success, 1 the run ended in error, 2 usage, 3 the server cannot be reached or refused the run,
-    4 cancelled, 130 Ctrl-C (the run goes on), 141 the reader of the output left (the run goes on).
-    """
-    from app.cli.run import RunOptions
-    from app.cli.run import run as follow
-
-    options = RunOptions(
-        input, agent, model, tool or [], instructions, url or _default_url(), os.environ.get("RUNWIRE_API_KEY"), json
-    )
-    raise typer.Exit(follow(options))
+app.command("run")(run.run)
+app.add_typer(runs.app, name="runs")
+app.add_typer(tools.app, name="tools")
+app.add_typer(agents.app, name="agents")
+app.add_typer(server.models, name="models")
+app.command("info")(server.info)
 
 
 @app.command()

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 @dataclass(slots=True)
 class CuttingProxy:
-    """`cuts[i]`: after how many bytes of the server's answer connection i is aborted; the ones beyond are left alone."""
+    """`cuts[i]`: after how many bytes of the server's answer connection i is aborted; `None` and the ones beyond are left alone."""
 
     target: str
-    cuts: Sequence[int]
+    cuts: Sequence[int | None]
     url: str = ""
     requests: list[bytes] = field(default_factory=list[bytes])
     """The first bytes of each connection's request."""
@@ -51,7 +51,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def cutting_proxy(target: str, cuts: Sequence[int]) -> AsyncGenerator[CuttingProxy]:
+async def cutting_proxy(target: str, cuts: Sequence[int | None]) -> AsyncGenerator[CuttingProxy]:
     proxy = CuttingProxy(target, cuts)
     server = await asyncio.start_server(proxy._serve, "127.0.0.1", 0)
     proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
