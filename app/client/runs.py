@@ -11,7 +11,7 @@ from app.client.errors import ConnectionFailed, ProblemError
 from app.client.keys import idempotency_key as _key
 from app.client.retries import AGAIN
 from app.client.stream import RunStream
-from app.client.values import Event, JsonObject, NotOurs, Page, Run, Step, object_of
+from app.client.values import Event, JsonObject, JsonObjects, NotOurs, Page, Run, Step, object_of
 
 T = TypeVar("T")
 
@@ -67,9 +67,9 @@ class Runs:
         """Post a run and wait until it is finished or interrupted, however long that takes."""
         body, key = _body(agent, input, thread_id, context, metadata, config, on_disconnect), _key(idempotency_key)
         if on_disconnect == "cancel":  # a stream has a sign of life, so that only a lost connection is taken for one
-            stream = RunStream(self._connection, body=body, key=key, events=())
-            async for _ in stream:
-                continue
+            async with RunStream(self._connection, body=body, key=key, events=()) as stream:
+                async for _ in stream:
+                    continue
             assert stream.run_id is not None
             return await self.get(stream.run_id)
         try:
@@ -169,7 +169,7 @@ class Runs:
         answer = await self._connection.request("GET", f"{path_of('runs', run_id)}{path_of('steps', n)}")
         return self._read(Step.of, answer.body)
 
-    async def messages(self, run_id: str) -> "list[JsonObject]":
+    async def messages(self, run_id: str) -> JsonObjects:
         """The messages that the next model call of this run would see."""
         return (await self._page(f"{path_of('runs', run_id)}/messages", {}, _same)).data
 

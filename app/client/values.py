@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 T = TypeVar("T")
 
 JsonObject = dict[str, Any]
+JsonObjects = list[JsonObject]
 
 FINISHED = frozenset(("success", "error", "cancelled"))
 """Statuses that a run never leaves."""
