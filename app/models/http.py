@@ -16,6 +16,7 @@ from typing import TypeVar
 import httpx
 import httpx_sse
 
+from app.core import trace
 from app.core.values import immutable
 from app.models.failures import ProviderError, of_error_object, of_status
 from app.models.openai_wire import decode_chunk
@@ -162,9 +163,11 @@ class ModelClient:
         timeout = httpx.Timeout(
             connect=timeouts.connect_s, write=timeouts.first_token_s, read=None, pool=timeouts.connect_s
         )
+        current = trace.CURRENT.get()
+        headers = call.headers if current is None else {**call.headers, **current.headers()}
         try:
             request = httpx.Request(
-                "POST", call.url, content=call.body, headers=call.headers, extensions={"timeout": timeout.as_dict()}
+                "POST", call.url, content=call.body, headers=headers, extensions={"timeout": timeout.as_dict()}
             )
             url = request.url
             if url.userinfo:  # an operator's own address may have it; a tenant's may not

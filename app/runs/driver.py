@@ -8,8 +8,10 @@ from contextlib import AsyncExitStack, aclosing
 import structlog
 
 from app.agent.executor import close_round, execute
+from app.agent.ports import ToolRunner
 from app.agent.records import Answered, Failed, Finished, Output, Record, RoundClosed, StepDone
 from app.agent.state import LoopState
+from app.core import trace
 from app.core.clock import now_ms
 from app.core.errors import Fenced, ModelError, RunCancelled, RunwireError
 from app.core.ids import IdFactory
@@ -51,6 +53,8 @@ class Driver:
         self._journal = RunJournal(store, hub, run)
         self._state: LoopState | None = None
         self._parts: LoopParts | None = None
+        self._tools: ToolRunner = LOST_TOOLS
+        """The run's tools as the observer wrapped them; a stand-in where they could not be built."""
         self._started = time.monotonic()
         self._task: asyncio.Task[None] | None = None
         self._cancelled = run.cancel_requested
@@ -150,10 +154,11 @@ class Driver:
         return fold(run, messages, await self._store.calls(run.id))
 
     async def _loop(self, preparing: Coroutine[object, object, LoopState]) -> None:
-        journal = self._journal
+        journal, run = self._journal, self._run
+        trace.CURRENT.set(trace.of_run(run.id, run.traceparent, run.tracestate).unrecorded())
         self._state = await preparing
-        self._parts = parts = await self._assembler.assemble(self._run, self._record_dispatch, self._observer.model)
-        tools = self._observer.tools(parts.tools)
+        self._parts = parts = await self._assembler.assemble(run, self._record_dispatch, self._observer.model)
+        self._tools = tools = self._observer.tools(parts.tools)
         if self._cancelled:
             raise RunCancelled("The run was cancelled.")
         if self._leaving:
@@ -324,9 +329,8 @@ class Driver:
         """Give every open call its one result, also where the run's tools could not be built again."""
         if self._state is None:
             return
-        parts = self._parts
-        planner, tools = (LOST_PLANNER, LOST_TOOLS) if parts is None else (parts.planner, parts.tools)
-        for record in close_round(self._state, planner, tools, "cancelled"):
+        planner = LOST_PLANNER if self._parts is None else self._parts.planner
+        for record in close_round(self._state, planner, self._tools, "cancelled"):
             self._write(record)
 
     async def _end_cancelled(self) -> None:

@@ -12,6 +12,7 @@ from app.core.idempotency import IdempotencyKey
 from app.core.ids import IdFactory
 from app.core.messages import Message
 from app.core.principal import Principal
+from app.core.trace import TraceContext
 from app.core.values import immutable
 from app.runs.agents import AgentService
 from app.runs.event_data import run_event
@@ -47,9 +48,16 @@ class RunService:
         self._agents = agents
         self._new_id = new_id
 
-    async def create(self, principal: Principal, body: object, idempotency: IdempotencyKey | None) -> Accepted:
+    async def create(
+        self,
+        principal: Principal,
+        body: object,
+        idempotency: IdempotencyKey | None,
+        trace: TraceContext | None = None,
+    ) -> Accepted:
         """Accept a run: checked, then journaled with its first event, then driven at once where there is room.
 
+        `trace`: the caller's, which the run continues.
         Raises `InvalidRequest`, `NotFound` (`thread_not_found`), `Conflict` (`thread_busy`), `TooManyRuns`.
         """
         request = check(RunCreate, body)
@@ -60,7 +68,7 @@ class RunService:
         messages = input_messages(request.input)
         name, spec = await self._agents.resolve(principal, request.agent, request.config)
         with self._dispatcher.admit() as place:
-            return await self._accept(principal, request, idempotency, messages, name, spec, here=place == "now")
+            return await self._accept(principal, request, idempotency, messages, name, spec, trace, here=place == "now")
 
     async def _accept(
         self,
@@ -70,6 +78,7 @@ class RunService:
         messages: tuple[Message, ...],
         name: str | None,
         spec: dict[str, object],
+        trace: TraceContext | None,
         *,
         here: bool,
     ) -> Accepted:
@@ -87,6 +96,8 @@ class RunService:
             scopes=None if principal.scopes is None else sorted(principal.scopes),
             on_disconnect=request.on_disconnect,
             created_at=now,
+            traceparent=None if trace is None else trace.traceparent(),
+            tracestate=None if trace is None else trace.state,
         )
         first = None
         if here:

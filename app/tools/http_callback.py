@@ -3,9 +3,7 @@
 import asyncio
 import email.utils
 import functools
-import hashlib
 import re
-import secrets
 import time
 import zlib
 from collections.abc import Mapping
@@ -16,6 +14,7 @@ import httpx
 import orjson
 import structlog
 
+from app.core import trace
 from app.core.clock import rfc3339
 from app.core.values import immutable
 from app.tools.attempt import Attempt, Send, Sending
@@ -223,21 +222,15 @@ def _headers(target: HttpTarget, sending: Sending, body: bytes, number: int) -> 
         headers["webhook-signature"] = " ".join(sign(key, sending.tool_call_id, now, body) for key in target.keys)
     headers["Idempotency-Key"] = sending.idempotency_key
     headers["Runwire-Attempt"] = str(number)
-    headers["traceparent"] = f"00-{_trace_id(sending.tool_call_id)}-{_nonzero(8)}-01"
+    headers |= (trace.CURRENT.get() or _own_trace(sending)).headers()
     if target.token is not None:
         headers["authorization"] = f"Bearer {target.token}"
     return headers
 
 
-def _trace_id(tool_call_id: str) -> str:
-    """All attempts of a call are one trace, after a restart too; each is a span of its own."""
-    return hashlib.sha256(tool_call_id.encode()).hexdigest()[:32]
-
-
-def _nonzero(size: int) -> str:
-    """Random hexadecimal that is not all zeros, which W3C Trace Context forbids."""
-    value = secrets.token_hex(size)
-    return value if value.strip("0") else _nonzero(size)
+def _own_trace(sending: Sending) -> trace.TraceContext:
+    """All attempts of a call that stands in no trace are one, after a restart too; each is a span of its own."""
+    return trace.TraceContext(trace.derived_trace_id(sending.tool_call_id))
 
 
 async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:

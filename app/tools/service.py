@@ -14,6 +14,7 @@ from app.core.idempotency import IdempotencyKey
 from app.core.ids import IdFactory, new_id
 from app.core.principal import Principal
 from app.core.registry import Registry, SecretStore, Versioned
+from app.core.trace import CURRENT, TraceContext, derived_trace_id
 from app.tools.compiled import CompiledTool
 from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient
@@ -188,11 +189,18 @@ class ToolService:
         return BoundTools(tools, run, withdrawn=frozenset(withdrawn))
 
     async def invoke(
-        self, principal: Principal, name: str, arguments: object, *, idempotency_key: str | None = None
+        self,
+        principal: Principal,
+        name: str,
+        arguments: object,
+        *,
+        idempotency_key: str | None = None,
+        trace: TraceContext | None = None,
     ) -> dict[str, object]:
         """Call a tool once, outside a run: the envelope, with the `status` beside it.
 
-        The same `idempotency_key` gives the tool the same call id and key. Raises `NotFound` (`tool_not_found`),
+        The same `idempotency_key` gives the tool the same call id and key. `trace`: the caller's, which the call
+        continues. Raises `NotFound` (`tool_not_found`),
         `InvalidRequest` (arguments that are not an object).
         """
         if not isinstance(arguments, dict):
@@ -211,6 +219,7 @@ class ToolService:
             if idempotency_key is None
             else _derived_id(principal.tenant, name, idempotency_key, action.tool_input)
         )
+        CURRENT.set((trace or TraceContext(derived_trace_id(call_id))).unrecorded())
         outcome = await bound.run(PlannedCall(1, 1, call_id, action))
         return {"status": outcome.status, **outcome.envelope}
 

@@ -21,8 +21,8 @@ Behaviours, by path (`?times=N`: how often a `…-then-ok` path misbehaves for o
     /202                         effect, then `{"status":"working"}`
     /stats                       `{"connections","requests"}` so far; /release lets every /hold go
 
-An effect is one fsync-ed JSON line: `{"path","tool","tool_call_id","idempotency_key","attempt","arguments","body_sha256"}`,
-written before the first byte of the answer.
+An effect is one fsync-ed JSON line: `{"path","tool","tool_call_id","idempotency_key","attempt","arguments","body_sha256",
+"traceparent","tracestate","baggage"}`, written before the first byte of the answer.
 """
 
 import argparse
@@ -144,6 +144,9 @@ class _Server:
             "attempt": int(request.headers.get("runwire-attempt", "0")),
             "arguments": data.get("arguments"),
             "body_sha256": hashlib.sha256(request.body).hexdigest(),
+            "traceparent": request.headers.get("traceparent"),
+            "tracestate": request.headers.get("tracestate"),
+            "baggage": request.headers.get("baggage"),
         }
         os.write(self.ledger, json.dumps(line).encode() + b"\n")
         os.fsync(self.ledger)

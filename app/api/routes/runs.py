@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.api.body import read_body, read_json
-from app.api.context import authenticate, services_of
+from app.api.context import authenticate, services_of, trace_of
 from app.api.idempotency import key_of, replay_headers
 from app.api.openapi import body_of, event_stream_of, responses
 from app.api.pagination import After, Limit, number_cursor, page
@@ -47,7 +47,8 @@ async def _accept(request: Request, route: str) -> tuple[Principal, RunService, 
     principal = authenticate(request, "runs:write")
     body, raw = await read_json(request)
     runs = services_of(request).runs
-    return principal, runs, await runs.create(principal, body, key_of(request, principal.tenant, route, raw))
+    key = key_of(request, principal.tenant, route, raw)
+    return principal, runs, await runs.create(principal, body, key, trace_of(request))
 
 
 async def _view(runs: RunService, run: RunRecord) -> dict[str, object]:

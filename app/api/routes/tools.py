@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.body import read_json
-from app.api.context import authenticate, services_of
+from app.api.context import authenticate, services_of, trace_of
 from app.api.idempotency import key_of, plain_key, stored
 from app.api.openapi import InvokeBody, body_of
 from app.api.pagination import After, Limit
@@ -73,5 +73,7 @@ async def invoke_tool(request: Request, name: ToolName) -> Response:
     principal = authenticate(request, "runs:write")
     body, _ = await read_json(request)
     arguments = check(InvokeBody, body).arguments
-    envelope = await services_of(request).tools.invoke(principal, name, arguments, idempotency_key=plain_key(request))
+    envelope = await services_of(request).tools.invoke(
+        principal, name, arguments, idempotency_key=plain_key(request), trace=trace_of(request)
+    )
     return Response(encode(envelope), media_type="application/json")
