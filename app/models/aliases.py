@@ -207,7 +207,8 @@ def _key(name: str, fields: _AliasFields, environ: Mapping[str, str]) -> str | N
 
 
 def _refuse(name: str, at: str, detail: str) -> NoReturn:
-    raise AliasError(f'alias "{name}": {at}: {detail}' if at else f'alias "{name}": {detail}')
+    shown = re.sub(r"[^\x20-\x7e]", "?", at)[:200]
+    raise AliasError(f'alias "{name}": {shown}: {detail}' if at else f'alias "{name}": {detail}')
 
 
 # --- naming one --------------------------------------------------------------------------------------------------------
