@@ -9,7 +9,9 @@ from app import __version__
 from app.api import openapi, problems
 from app.api.boundary import BoundaryMiddleware
 from app.api.context import RequestIdMiddleware
+from app.api.cors import cors
 from app.api.loopback import LoopbackHostMiddleware
+from app.api.requests import RequestEnds
 from app.api.routes import agents, models, operations, runs, tools
 from app.settings import Settings
 from app.wiring import Parts, build
@@ -38,7 +40,9 @@ def app_of(parts: Parts) -> FastAPI:
     keyless = parts.services.keys.anonymous is not None
     app.add_middleware(LoopbackHostMiddleware, enabled=keyless)
     app.add_middleware(BoundaryMiddleware)
-    app.add_middleware(RequestIdMiddleware)
+    if parts.cors_origins:  # around all that answers, so that a refusal can be read by the page, too
+        app.add_middleware(cors, origins=parts.cors_origins)
+    app.add_middleware(RequestIdMiddleware, ended=RequestEnds(parts.metrics and parts.metrics.answered))
     return app
 
 

@@ -46,6 +46,9 @@ class Settings(BaseSettings):
     """Days; `None` = for ever. 0 is refused: it is read both as "at once" and as "never"."""
     shutdown_grace_s: float = Field(8.0, ge=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "json", "text"] = "auto"
+    metrics: bool = True
+    cors_origins: str = ""
     demo: bool = False
     openai_api_key: SecretStr | None = Field(None, validation_alias="OPENAI_API_KEY")
     openai_base_url: str | None = Field(None, validation_alias="OPENAI_BASE_URL")

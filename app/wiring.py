@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from pydantic import SecretStr
 
-from app.api.context import Lifecycle, Services
+from app import __version__
+from app.api.context import Lifecycle, OpenStreams, Services
+from app.api.cors import parse_origins
+from app.api.readiness import DatabasePing
 from app.auth.keys import KeyRing
 from app.core.errors import Conflict
 from app.core.ids import new_id
@@ -15,6 +18,8 @@ from app.dispatch.local import LocalDispatcher
 from app.models.aliases import AliasError, read_aliases
 from app.models.catalog import ModelCatalog, ModelOptions
 from app.models.plugins import ModelPlugins
+from app.observability.metrics import Metrics
+from app.observability.observers import observers
 from app.runs.agents import AgentService
 from app.runs.hub import Hub
 from app.runs.loop_parts import LoopAssembler
@@ -22,6 +27,7 @@ from app.runs.retention import Retention
 from app.runs.service import RunService
 from app.settings import Settings, SettingsError
 from app.storage.database import Database
+from app.storage.group import unwatched
 from app.storage.open import build_stores, open_database
 from app.tools.demo import DEMO_TOOLS
 from app.tools.egress import EgressGuard
@@ -50,6 +56,8 @@ class Parts:
     http_tools: HttpToolClient
     plugins: PluginSet
     retention: Retention
+    metrics: Metrics | None
+    cors_origins: frozenset[str]
 
     async def start(self) -> None:
         """Raises `Unavailable` (`database_in_use`, `storage_unavailable`, `schema_unknown`)."""
@@ -84,13 +92,18 @@ class Parts:
 
 def build(settings: Settings) -> Parts:
     """Build all parts; nothing is opened yet. Raises `SettingsError`, `PluginError`, `InvalidRequest` (the database's address)."""
-    database = open_database(settings.database_url)
+    metrics = Metrics(__version__) if settings.metrics else None
+    database = open_database(settings.database_url, unwatched if metrics is None else metrics.flushed)
     stores = build_stores(database, _reveal(settings.secret_key))
     try:
         keys = KeyRing.parse(settings.api_keys.get_secret_value())
         egress = EgressGuard(settings.egress_entries)
     except ValueError as error:
         raise SettingsError(f"RUNWIRE_API_KEYS or RUNWIRE_EGRESS_ALLOW cannot be used: {error}.") from None
+    try:
+        cors_origins = parse_origins(settings.cors_origins)
+    except ValueError as error:
+        raise SettingsError(f"RUNWIRE_CORS_ORIGINS cannot be used: {error}.") from None
     plugins = PluginSet.load(settings.plugin_names, also=DEMO_TOOLS if settings.demo else ())
     http_tools = HttpToolClient(egress)
     tools = ToolService(stores.tools, stores.secrets, plugins, egress, http_tools, new_id=new_id)
@@ -104,11 +117,17 @@ def build(settings: Settings) -> Parts:
         new_id=new_id,
         max_running=settings.max_concurrent_runs,
         max_queued=settings.max_queued_runs,
+        observer=observers(*([] if metrics is None else [metrics.runs])),
     )
+    streams = OpenStreams()
+    if metrics is not None:
+        metrics.watch(dispatcher, streams)
     runs = RunService(stores.runs, hub, dispatcher, agents, new_id)
-    services = Services(runs, agents, tools, models, keys, Lifecycle(), database.ping)
+    services = Services(runs, agents, tools, models, keys, Lifecycle(), DatabasePing(database.ping), streams, metrics)
     retention = Retention(stores.retention, settings.retention_days)
-    return Parts(settings, services, database, hub, dispatcher, models, http_tools, plugins, retention)
+    return Parts(
+        settings, services, database, hub, dispatcher, models, http_tools, plugins, retention, metrics, cors_origins
+    )
 
 
 def _models(settings: Settings, secrets: SecretStore, egress: EgressGuard) -> ModelCatalog:

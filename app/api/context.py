@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Protocol, cast
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bind_contextvars
 
 from app.core.errors import FieldError, Forbidden, InvalidRequest, NotFound, Unauthenticated
 from app.core.ids import new_id
@@ -43,6 +45,23 @@ class ModelDirectory(Protocol):
     def describe(self, name: str) -> Mapping[str, object] | None: ...
 
 
+class MetricsPage(Protocol):
+    """All metrics as text (`app.observability`)."""
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """(body, content type) for an `Accept` header. To be called on a thread."""
+        ...
+
+
+@dataclass(slots=True)
+class OpenStreams:
+    """The event streams of this process."""
+
+    open: int = 0
+    dropped: int = 0
+    """Those cut so far because their readers took nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     runs: RunService
@@ -53,6 +72,9 @@ class Services:
     lifecycle: Lifecycle
     ping: Callable[[], Awaitable[None]]
     """Asks the database whether it answers. Raises `Unavailable`."""
+    streams: OpenStreams = field(default_factory=OpenStreams)
+    metrics: MetricsPage | None = None
+    """`None`: nothing is measured."""
 
 
 def services_of(request: Request) -> Services:
@@ -121,11 +143,21 @@ def request_id_of(scope: Scope) -> str:
     return cast("str", scope.get(_REQUEST_ID, ""))
 
 
-class RequestIdMiddleware:
-    """Puts `X-Request-ID` on every response: the caller's own where it is a plain token, else a new one."""
+class RequestEnd(Protocol):
+    """Told of the end of every request (`app.api.requests`). It must not raise."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __call__(self, scope: Scope, request_id: str, status: int, first_s: float, total_s: float, /) -> None: ...
+
+
+class RequestIdMiddleware:
+    """Puts `X-Request-ID` on every response: the caller's own where it is a plain token, else a new one.
+
+    What is logged while the request is handled carries it, too, and `ended` is told how the request came out.
+    """
+
+    def __init__(self, app: ASGIApp, ended: RequestEnd) -> None:
         self._app = app
+        self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -133,11 +165,19 @@ class RequestIdMiddleware:
             return
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
         request_id = given if _SAFE_ID.match(given) else new_id().encode()
-        scope[_REQUEST_ID] = request_id.decode()
+        text = scope[_REQUEST_ID] = request_id.decode()
+        bind_contextvars(request_id=text)  # each request has a task, and so a context, of its own
+        began, first, status = perf_counter(), 0.0, 0
 
         async def send_with_id(message: Message) -> None:
+            nonlocal first, status
             if message["type"] == "http.response.start":
+                first, status = perf_counter(), message["status"]
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
             await send(message)
 
-        await self._app(scope, receive, send_with_id)
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            ended = perf_counter()
+            self._ended(scope, text, status, (first or ended) - began, ended - began)

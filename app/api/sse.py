@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import cast
 
 from sse_starlette.sse import AppStatus, EventSourceResponse, SendTimeoutError
 from starlette.types import Message, Receive, Scope, Send
 
+from app.api.context import Services
 from app.core.errors import RunwireError
 
 PREAMBLE = b"retry: 2000\n: runwire\n\n"
@@ -43,6 +45,8 @@ class RunStream(EventSourceResponse):
             return
         streaming = asyncio.current_task()
         assert streaming is not None
+        streams = cast("Services", scope["app"].state.services).streams
+        streams.open += 1
         watching = asyncio.create_task(self._watch(receive, streaming))
         try:
             await self._stream_response(send)
@@ -50,8 +54,10 @@ class RunStream(EventSourceResponse):
             if self.active or streaming.uncancel():
                 raise
             if self._stalled:
+                streams.dropped += 1
                 raise SendTimeoutError from None
         finally:
+            streams.open -= 1
             watching.cancel()
 
     async def _watch(self, receive: Receive, streaming: "asyncio.Task[object]") -> None:

@@ -5,6 +5,7 @@ once; a test holds both ways to the same schema and `HEAD` to the newest revisio
 """
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, LiteralString, cast
 
@@ -31,6 +32,17 @@ def creation(dialect: DialectName) -> list[str]:
         statements.append(ddl(CreateTable(table), dialect))
         statements += [ddl(CreateIndex(index), dialect) for index in sorted(table.indexes, key=lambda i: str(i.name))]
     return [*statements, _VERSION_TABLE, f"INSERT INTO alembic_version VALUES ('{HEAD}')"]
+
+
+VERSION_QUERY: LiteralString = "SELECT version_num FROM alembic_version"
+
+
+def check_version(rows: Sequence[Sequence[object]]) -> None:
+    """Raises `Unavailable` (`schema_unknown`) when the answer to `VERSION_QUERY` is another schema than `HEAD`."""
+    if [row[0] for row in rows] != [HEAD]:
+        raise Unavailable(
+            "The database's schema is another version's: it was migrated while this server ran.", code="schema_unknown"
+        )
 
 
 def upgrade(url: str) -> None:

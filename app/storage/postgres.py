@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import Connection
 from psycopg.abc import QueryNoTemplate
+from psycopg.conninfo import conninfo_to_dict
 
 from app.core.errors import Unavailable
 from app.storage import migrate
@@ -35,7 +36,7 @@ _LOCK = 0x72756E77697265
 def is_address(url: str) -> bool:
     """Whether libpq can read it. Nothing is connected to."""
     try:
-        psycopg.conninfo.conninfo_to_dict(url)
+        conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         return False
     return True
@@ -227,9 +228,10 @@ class PostgresDatabase:
 
     def _ping(self) -> None:
         try:
-            self._reader().execute("SELECT 1 FROM runs LIMIT 1").fetchall()
+            rows = self._reader().execute(migrate.VERSION_QUERY).fetchall()
         except psycopg.Error as error:
             raise unavailable(error) from error
+        migrate.check_version(rows)
 
 
 def _roll_back(connection: Connection[Any]) -> None:

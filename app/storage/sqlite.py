@@ -211,9 +211,10 @@ class SqliteDatabase:
 
     async def ping(self) -> None:
         try:
-            self._look.connection.execute("SELECT 1 FROM runs LIMIT 1").fetchall()
+            rows = self._look.connection.execute(migrate.VERSION_QUERY).fetchall()
         except sqlite3.Error as error:
             raise unavailable(error) from error
+        migrate.check_version(rows)
 
 
 def connect(path: Path, *, query_only: bool = False) -> sqlite3.Connection:

@@ -1,11 +1,13 @@
-"""Routes for operators: is the process alive, may it get traffic, what is it."""
+"""Routes for operators: is the process alive, may it get traffic, what is it, what has it done."""
 
-from fastapi import APIRouter
+import asyncio
+
+from fastapi import APIRouter, HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app import __version__
-from app.api.context import services_of
+from app.api.context import authenticate, services_of
 from app.core.errors import Unavailable
 from app.core.json import encode
 
@@ -21,9 +23,25 @@ async def livez() -> Response:
 async def readyz(request: Request) -> Response:
     services = services_of(request)
     if not services.lifecycle.ready:
-        raise Unavailable("The server is starting or shutting down.", code="not_ready")
+        doing = "shutting down" if services.lifecycle.draining else "starting"
+        raise Unavailable(f"The server is {doing}.", code="not_ready")
     await services.ping()
     return Response(b'{"status":"ready"}', media_type="application/json")
+
+
+@router.get(
+    "/metrics",
+    summary="What the server has done, for Prometheus",
+    responses={200: {"description": "All metrics as text.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(request: Request) -> Response:
+    page = services_of(request).metrics
+    if page is None:
+        raise HTTPException(404)
+    authenticate(request, "admin")
+    # Many series take a while to write out, and runs should not wait for it.
+    body, content_type = await asyncio.to_thread(page.render, request.headers.get("accept", ""))
+    return Response(body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
 
 
 @router.get("/info", summary="Version and features")

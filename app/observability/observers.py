@@ -1,0 +1,48 @@
+"""Several observers as one."""
+
+from app.agent.ports import ModelCall, ToolRunner
+from app.runs.observer import NOBODY, Observer, RunObserver
+from app.runs.records import RunRecord, Transition
+
+
+def observers(*members: Observer) -> Observer:
+    """One observer for all; with a single member that member itself, with none `NOBODY`: then nothing is paid for.
+
+    The first member stands next to the run: it wraps the run's own model call and tools, the next one wraps what it gives.
+    """
+    if len(members) == 1:
+        return members[0]
+    return Observers(members) if members else NOBODY
+
+
+class Observers:
+    def __init__(self, members: tuple[Observer, ...]) -> None:
+        self._members = members
+
+    def driving(self, run: RunRecord) -> RunObserver:
+        return _RunObservers([member.driving(run) for member in self._members])
+
+
+class _RunObservers:
+    __slots__ = ("_members",)
+
+    def __init__(self, members: list[RunObserver]) -> None:
+        self._members = members
+
+    def model(self, call: ModelCall) -> ModelCall:
+        for member in self._members:
+            call = member.model(call)
+        return call
+
+    def tools(self, runner: ToolRunner) -> ToolRunner:
+        for member in self._members:
+            runner = member.tools(runner)
+        return runner
+
+    def ended(self, transition: Transition) -> None:
+        for member in self._members:
+            member.ended(transition)
+
+    def left(self) -> None:
+        for member in self._members:
+            member.left()
