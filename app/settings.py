@@ -64,7 +64,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings, env_settings)
+        return (init_settings,)  # `read` looks at the environment, so that it can tell where a value came from
 
     @property
     def plugin_names(self) -> list[str]:
@@ -81,41 +81,83 @@ class SettingsError(Exception):
 
 
 def load(environ: Mapping[str, str] | None = None, **overrides: object) -> Settings:
-    """Raises `SettingsError`. `overrides` (from the command line) win over everything; `None` counts as not given."""
+    """The settings, checked. `overrides` (from the command line) win over everything; `None` counts as not given.
+
+    Raises `SettingsError`, also for what is unsafe.
+    """
+    settings, _ = read(environ, **overrides)
+    reasons = unsafe(settings)
+    if reasons:
+        raise SettingsError(" ".join(reasons))
+    return settings
+
+
+def read(environ: Mapping[str, str] | None = None, **overrides: object) -> tuple[Settings, dict[str, str]]:
+    """The settings, safe or not, and where each came from: "default", "environment", "command line" or a file.
+
+    Raises `SettingsError`.
+    """
     environ = os.environ if environ is None else environ
-    values = _from_toml(_toml_path(environ))
+    path = _toml_path(environ)
+    values = {name: value for name, value in _from_toml(environ).items() if name in _FIELDS | {"approve_writes"}}
     if isinstance(values.get("models"), dict):
         values["models"] = json.dumps(values["models"], default=str)
     _refuse_not_built(environ, values)
-    for name, field in Settings.model_fields.items():
-        variable = str(field.validation_alias or f"RUNWIRE_{name.upper()}")
+    values.pop("approve_writes", None)
+    sources = dict.fromkeys(_FIELDS, "default") | dict.fromkeys(values, str(path))
+    for name in _FIELDS:
+        variable = variable_of(name)
         if variable in environ:
-            values.pop(name, None)
-        path = environ.get(f"{variable}_FILE")
-        if path is not None:
-            try:
-                values[name] = Path(path).read_text(encoding="utf-8").strip()
-            except OSError as error:
-                raise SettingsError(f"{variable}_FILE cannot be read: {error.strerror}.") from error
-    values |= {name: value for name, value in overrides.items() if value is not None}
+            values[name], sources[name] = environ[variable], "environment"
+        file = environ.get(f"{variable}_FILE")
+        if file is not None:
+            values[name], sources[name] = _from_file(f"{variable}_FILE", file), f"{variable}_FILE"
+    for name, value in overrides.items():
+        if value is not None:
+            values[name], sources[name] = value, "command line"
     try:
         settings = Settings(**values)  # pyright: ignore[reportArgumentType]
     except ValidationError as error:
         items = error.errors(include_input=False, include_url=False)
-        said = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in items)
+        said = "; ".join(f"{_said_name(item['loc'][0])}: {item['msg']}" for item in items)
         raise SettingsError(f"The settings cannot be used: {said}.") from None
-    _refuse_unsafe(settings)
-    return settings
+    return settings, sources
+
+
+def variable_of(name: str) -> str:
+    """The name in the environment of a field of `Settings`."""
+    return str(Settings.model_fields[name].validation_alias or f"RUNWIRE_{name.upper()}")
+
+
+def _said_name(place: int | str) -> str:
+    return variable_of(place) if isinstance(place, str) and place in _FIELDS else str(place)
+
+
+_FIELDS = frozenset(Settings.model_fields)
 
 
 def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
     """Settings that are given and mean nothing to this version: misspelt, or not built yet. Raises `SettingsError`."""
     environ = os.environ if environ is None else environ
-    known = {str(field.validation_alias or f"RUNWIRE_{name.upper()}") for name, field in Settings.model_fields.items()}
+    known = set(map(variable_of, Settings.model_fields))
     known |= {f"{name}_FILE" for name in known} | OF_THE_COMMAND
     named = [name for name in environ if name.startswith("RUNWIRE_") and name not in known]
-    named += [name for name in _from_toml(_toml_path(environ)) if name not in Settings.model_fields]
+    named += [name for name in _from_toml(environ) if name not in Settings.model_fields]
     return sorted(named)
+
+
+def name_warnings(environ: Mapping[str, str] | None = None) -> list[str]:
+    """A sentence for each of the `unknown_names`. Raises `SettingsError`."""
+    from difflib import get_close_matches
+
+    variables = [variable_of(name) for name in Settings.model_fields]
+    variables += [f"{variable}_FILE" for variable in variables]
+    said: list[str] = []
+    for name in unknown_names(environ):
+        meant = get_close_matches(name, variables if name.startswith("RUNWIRE_") else _FIELDS, n=1)
+        hint = f" Did you mean {meant[0]}?" if meant else ""
+        said.append(f"{name} is no setting of this version and is not used.{hint}")
+    return said
 
 
 def _toml_path(environ: Mapping[str, str]) -> Path:
@@ -131,8 +173,20 @@ def _refuse_not_built(environ: Mapping[str, str], values: Mapping[str, object]) 
         )
 
 
-def _from_toml(path: Path) -> dict[str, object]:
+def _from_file(variable: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingsError(f"{variable} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError:
+        raise SettingsError(f"{variable} names a file that is not UTF-8 text.") from None
+
+
+def _from_toml(environ: Mapping[str, str]) -> dict[str, object]:
+    path = _toml_path(environ)
     if not path.is_file():
+        if "RUNWIRE_CONFIG" in environ:
+            raise SettingsError(f"RUNWIRE_CONFIG names {path}, and there is no such file.")
         return {}
     try:
         return dict(tomllib.loads(path.read_text(encoding="utf-8")))
@@ -140,17 +194,20 @@ def _from_toml(path: Path) -> dict[str, object]:
         raise SettingsError(f"{path} cannot be read: {error}.") from error
 
 
-def _refuse_unsafe(settings: Settings) -> None:
+def unsafe(settings: Settings) -> list[str]:
+    """Why the server will not run with these settings, each reason a sentence; empty when they are safe."""
+    reasons: list[str] = []
     keyless = not settings.api_keys.get_secret_value().strip()
     if keyless and settings.host not in LOOPBACK_HOSTS:
-        raise SettingsError(
+        reasons.append(
             f"Without RUNWIRE_API_KEYS the server listens on loopback only, not on {settings.host}."
             " Set RUNWIRE_API_KEYS=key:tenant (a key has 16 or more characters)."
         )
     if settings.env == "production":
         if keyless:
-            raise SettingsError("RUNWIRE_ENV=production needs RUNWIRE_API_KEYS.")
+            reasons.append("RUNWIRE_ENV=production needs RUNWIRE_API_KEYS.")
         if settings.secret_key is None:
-            raise SettingsError("RUNWIRE_ENV=production needs RUNWIRE_SECRET_KEY (or RUNWIRE_SECRET_KEY_FILE).")
+            reasons.append("RUNWIRE_ENV=production needs RUNWIRE_SECRET_KEY (or RUNWIRE_SECRET_KEY_FILE).")
         if settings.demo:
-            raise SettingsError("RUNWIRE_ENV=production refuses the demo mode: it opens loopback to tool calls.")
+            reasons.append("RUNWIRE_ENV=production refuses the demo mode: it opens loopback to tool calls.")
+    return reasons

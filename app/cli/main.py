@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import exits
+from app.cli import config, exits
 from app.cli.commands import agents, run, runs, server, tools
 
 app = typer.Typer(
@@ -67,6 +67,7 @@ app.add_typer(tools.app, name="tools")
 app.add_typer(agents.app, name="agents")
 app.add_typer(server.models, name="models")
 app.command("info")(server.info)
+app.add_typer(config.app, name="config")
 
 
 @app.command()

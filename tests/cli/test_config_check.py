@@ -1,0 +1,166 @@
+"""`runwire config check`: what is in force and where it came from, and the same refusals as `serve`."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from app.cli.config_check import Setting, examine, lines, redacted
+from app.core.errors import RunwireError
+from app.settings import Settings, SettingsError, load, variable_of
+from app.tools.plugins import PluginError
+from app.wiring import build
+from tests.cli.command import Result, runwire
+
+pytestmark = pytest.mark.anyio
+
+KEY = "test-key-0123456789"
+SECRET = "a secret of sixteen characters"
+
+
+async def check(folder: Path, *args: str, **env: str) -> Result:
+    return await runwire("config", "check", *args, cwd=folder, env=env)
+
+
+def settings_of(result: Result) -> dict[str, tuple[object, str]]:
+    """Name → (value, source)."""
+    items = cast("list[dict[str, str]]", json.loads(result.out)["settings"])
+    return {item["name"]: (item["value"], item["source"]) for item in items}
+
+
+async def test_every_setting_is_shown_with_where_it_came_from(tmp_path: Path) -> None:
+    (tmp_path / "runwire.toml").write_text('port = 9000\nlog_level = "debug"\nmax_queued_runs = 7\n')
+    (tmp_path / "key").write_text(SECRET + "\n")
+    result = await check(
+        tmp_path, "--json", "--port", "0",
+        RUNWIRE_LOG_LEVEL="warning", RUNWIRE_SECRET_KEY_FILE=str(tmp_path / "key"), RUNWIRE_SECRET_KEY="overridden",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    shown = settings_of(result)
+    assert shown.keys() == {variable_of(name) for name in Settings.model_fields}
+    assert shown["RUNWIRE_PORT"] == (0, "command line")
+    assert shown["RUNWIRE_LOG_LEVEL"] == ("warning", "environment")
+    assert shown["RUNWIRE_MAX_QUEUED_RUNS"] == (7, "runwire.toml")
+    assert shown["RUNWIRE_SECRET_KEY"] == ("set", "RUNWIRE_SECRET_KEY_FILE")
+    assert shown["RUNWIRE_RETENTION_DAYS"] == (30.0, "default")
+    assert shown["RUNWIRE_API_KEYS"] == ("not set", "default")
+    assert json.loads(result.out) == {**json.loads(result.out), "ok": True, "warnings": [], "errors": []}
+
+
+async def test_no_secret_is_ever_shown(tmp_path: Path) -> None:
+    env = {
+        "RUNWIRE_API_KEYS": f"{KEY}:acme",
+        "RUNWIRE_SECRET_KEY": SECRET,
+        "RUNWIRE_DATABASE_URL": "postgresql://app:hunter2@db.example/runwire",
+        "RUNWIRE_MODELS": '{"fast": {"provider": "openai", "model": "m", "base_url": "https://h/v1?tok=hunter2"}}',
+        "OPENAI_API_KEY": "sk-hunter2-hunter2",
+        "OPENAI_BASE_URL": "https://me:hunter2@models.example/v1?api_key=hunter2",
+        "ANTHROPIC_API_KEY": "hunter2-hunter2",
+    }
+    for args in ((), ("--json",)):
+        result = await check(tmp_path, *args, **env)
+        for secret in (KEY, SECRET, "hunter2"):
+            assert secret not in result.out + result.err
+        assert "postgresql://app:[redacted]@db.example/runwire" in result.out
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:////data/runwire.db", "sqlite:////data/runwire.db"),
+        ("postgresql://app@db/runwire", "postgresql://app@db/runwire"),
+        ("postgresql://app:p@ss/w:rd@db/runwire", "postgresql://app:[redacted]@db/runwire"),
+        ("postgresql://db/runwire?user=app&password=x", "postgresql://db/runwire?user=app&password=[redacted]"),
+        ("https://token@models.example/v1", "https://[redacted]@models.example/v1"),
+        ("https://models.example/v1?api-key=x&v=1", "https://models.example/v1?api-key=[redacted]&v=1"),
+        ("host=db password=x", "[redacted]"),
+        ("postgresql:/app:x@db", "[redacted]"),
+    ],
+)
+def test_addresses_are_shown_without_their_passwords(url: str, shown: str) -> None:
+    assert redacted(url) == shown
+
+
+async def test_unknown_names_are_warnings_with_what_was_meant(tmp_path: Path) -> None:
+    (tmp_path / "runwire.toml").write_text("prot = 9000\n")
+    result = await check(tmp_path, RUNWIRE_RETENTION_DAY="3", RUNWIRE_NOTHING_LIKE_THAT_AT_ALL="1")
+    assert result.code == 0
+    assert "RUNWIRE_RETENTION_DAY is no setting of this version and is not used. Did you mean RUNWIRE_RETENTION_DAYS?" in result.err  # fmt: skip
+    assert "prot is no setting of this version and is not used. Did you mean port?" in result.err
+    assert "RUNWIRE_NOTHING_LIKE_THAT_AT_ALL is no setting of this version and is not used.\n" in result.err
+    strict = await check(tmp_path, "--strict")
+    assert strict.code == 1
+    assert (await check(tmp_path.parent, "--strict")).code == 0
+
+
+async def test_serve_gives_the_same_warning(tmp_path: Path) -> None:
+    result = await runwire("serve", cwd=tmp_path, env={"RUNWIRE_PROT": "1", "RUNWIRE_DATABASE_URL": "mysql://x"})
+    assert "RUNWIRE_PROT is no setting of this version and is not used. Did you mean RUNWIRE_PORT?" in result.err
+
+
+async def test_every_reason_against_production_is_told(tmp_path: Path) -> None:
+    result = await check(tmp_path, "--demo", RUNWIRE_ENV="production", RUNWIRE_HOST="0.0.0.0")
+    assert result.code == 2
+    for named in ("on 0.0.0.0", "needs RUNWIRE_API_KEYS", "RUNWIRE_SECRET_KEY", "demo"):
+        assert named in result.err
+    document = json.loads(
+        (await check(tmp_path, "--demo", "--json", RUNWIRE_ENV="production", RUNWIRE_HOST="0.0.0.0")).out
+    )
+    assert document["ok"] is False
+    assert len(document["errors"]) == 4
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"RUNWIRE_PORT": "99999"},
+        {"RUNWIRE_RETENTION_DAYS": "0"},
+        {"RUNWIRE_RETENTION_DAYS": "soon"},
+        {"RUNWIRE_API_KEYS": "short:acme"},
+        {"RUNWIRE_API_KEYS_FILE": "/no/such/file"},
+        {"RUNWIRE_CONFIG": "/no/such/file"},
+        {"RUNWIRE_SECRET_KEY": "short"},
+        {"RUNWIRE_PLUGINS": "there.is.no.such.module"},
+        {"RUNWIRE_DATABASE_URL": "mysql://somewhere"},
+        {"RUNWIRE_DATABASE_URL": "postgresql://host:not-a-port/name"},
+        {"RUNWIRE_DATABASE_URL": "postgresql://u:p%zz@host/name"},
+        {"RUNWIRE_EGRESS_ALLOW": "10.0.0.0/99"},
+        {"RUNWIRE_MODELS": "{not json"},
+        {"RUNWIRE_MODELS": '{"fast": {"provider": "nobody", "model": "m"}}'},
+        {"RUNWIRE_APPROVE_WRITES": "true"},
+    ],
+)
+def test_what_serve_refuses_is_refused_in_the_same_words(env: dict[str, str]) -> None:
+    with pytest.raises((SettingsError, PluginError, RunwireError)) as failure:
+        build(load(env))
+    assert examine(env).errors == (str(failure.value),)
+
+
+async def test_what_is_unusable_ends_with_the_code_of_serve(tmp_path: Path) -> None:
+    env = {"RUNWIRE_EGRESS_ALLOW": "10.0.0.0/99"}
+    checked, served = await check(tmp_path, **env), await runwire("serve", cwd=tmp_path, env=env)
+    assert (checked.code, checked.err) == (served.code, served.err)
+    assert checked.code == 2
+
+
+@pytest.mark.parametrize("value", ["off", "none", ""])
+def test_runs_may_be_kept_for_ever(value: str) -> None:
+    found = examine({"RUNWIRE_RETENTION_DAYS": value})
+    assert Setting("RUNWIRE_RETENTION_DAYS", None, "environment") in found.settings
+    assert any(re.match("RUNWIRE_RETENTION_DAYS +off +environment$", line) for line in lines(found))
+
+
+async def test_nothing_is_made_or_connected_to(tmp_path: Path) -> None:
+    env = {"RUNWIRE_API_KEYS": f"{KEY}:acme", "RUNWIRE_SECRET_KEY": SECRET}
+    assert (await check(tmp_path, **env)).code == 0
+    assert (await check(tmp_path, RUNWIRE_DATABASE_URL="postgresql://nobody@127.0.0.1:1/x", **env)).code == 0
+    assert os.listdir(tmp_path) == []
+
+
+async def test_postgres_without_a_secret_key_is_a_warning(tmp_path: Path) -> None:
+    result = await check(tmp_path, RUNWIRE_DATABASE_URL="postgresql://db/runwire")
+    assert result.code == 0
+    assert "RUNWIRE_SECRET_KEY" in result.err
