@@ -119,4 +119,11 @@ def openapi(
 
 
 def main() -> None:
-    app()
+    try:
+        app(prog_name="runwire")
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader left; Python would fail on it again at the exit, and louder
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(exits.PIPE_CLOSED)

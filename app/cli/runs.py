@@ -22,9 +22,9 @@ RUN_COLUMNS = (
     Column("ID"),
     Column("STATUS"),
     Column("AGENT", 1),
-    Column("CREATED (UTC)", 2, style="dim"),
+    Column("CREATED (UTC)", 3, style="dim"),
     Column("TOOK", 4, style="dim"),
-    Column("INPUT", 3, cut=True),
+    Column("INPUT", 2, cut=True),
 )
 STEP_COLUMNS = (
     Column("STEP"),
