@@ -37,7 +37,7 @@ def encode(body: Mapping[str, object]) -> bytes:
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    raise TypeError(f"A {type(value).__name__} cannot be sent as JSON.")
+    raise TypeError  # orjson names the type
 
 
 def path_of(*parts: str | int) -> str:
