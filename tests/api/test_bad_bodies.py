@@ -75,7 +75,6 @@ NOT_BUILT: dict[str, tuple[object, str]] = {
     "trim object": (agent(trim_intermediate_steps={"keep_first": 1}), "/agent/trim_intermediate_steps"),
     "parsing plugin": (agent(handle_parsing_errors={"plugin": "x"}), "/agent/handle_parsing_errors"),
     "max_repeats": (agent(limits={"max_repeats": 3}), "/agent/limits/max_repeats"),
-    "cost in config": ({**HELLO, "config": {"limits": {"max_cost_usd": 1.0}}}, "/config/limits/max_cost_usd"),
     "anthropic": (run_body({"provider": "anthropic", "model": "x"}), "/agent/model/provider"),
     **{
         f"type {name}": (agent(type=name), "/agent/type")
