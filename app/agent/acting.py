@@ -43,7 +43,7 @@ def close_round(state: LoopState, planner: Planner, tools: ToolRunner, reason: C
     results = tuple((item.call, item.outcome) for item in state.open_calls if item.outcome is not None)
     messages = tuple(planner.observe(call, outcome) for call, outcome in results)
     state.messages.extend(messages)
-    state.rounds.append(Round(state.open_message, results))
+    state.rounds.append(Round(state.open_message, results, messages))
     state.open_calls = []
     state.open_message = None
     records.append(RoundClosed(messages))

@@ -9,14 +9,20 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from app.agent.acting import act, close_round
+from app.agent.parse_policy import Unhandled, handle
 from app.agent.ports import Decision, Delta, ParseError, PlannedCall, Planner, ProposedAction, ToolRunner, Turn
 from app.agent.records import Answered, Failed, Finished, Output, Record, StopReason
 from app.agent.settings import AgentSettings
 from app.agent.state import LoopState, OpenCall
-from app.agent.stop import limit_reached, stopped
+from app.agent.stop import concludes, is_repeat, limit_reached, stopped
 from app.core.actions import AgentAction, AgentActionMessageLog, AgentFinish
+from app.core.errors import ModelError
 from app.core.ids import IdFactory
 from app.core.messages import Message
+from app.core.values import immutable
+
+CONCLUDE_S = 60.0
+"""Longest wait for the one last answer of a stopped run: as much as between two chunks of any model."""
 
 EXCEPTION_TOOL = "_Exception"
 """The tool name of a step that stands for an answer which could not be read (AgentExecutor's ExceptionTool)."""
@@ -43,7 +49,9 @@ async def execute(
                 return
         reason = limit_reached(state, settings, out_of_time=_expired(deadline))
         if reason is not None:
-            yield (_stop(state, planner, reason),)
+            async with aclosing(_stop(state, settings, planner, reason, new_id)) as stopping:
+                async for records in stopping:
+                    yield records
             return
         message_id = new_id()
         iteration = state.iteration + 1
@@ -56,17 +64,21 @@ async def execute(
                         decision = chunk
                     else:
                         yield (Output(iteration, message_id, chunk),)
+                if decision is None:
+                    raise ModelError("The planner ended without a decision.", code="model_empty_response")
             except _OutOfTime:
                 pass
         if decision is None:
-            yield (_stop(state, planner, "max_execution_time"),)
+            async with aclosing(_stop(state, settings, planner, "max_execution_time", new_id)) as stopping:
+                async for records in stopping:
+                    yield records
             return
-        answered, end = _take(state, settings, decision, message_id, new_id)
-        if end is not None:
+        taken = await _take(state, settings, decision, message_id, new_id)
+        if taken.end is not None:
             # A failure may leave calls that will not be made: each still gets its one result.
-            yield (answered, *close_round(state, planner, tools, "cancelled"), end)
+            yield (taken.answered, *close_round(state, planner, tools, "cancelled"), taken.end)
             return
-        yield (answered,)
+        yield (taken.answered,)
 
 
 class _OutOfTime(Exception):
@@ -105,33 +117,51 @@ async def _until(chunks: AsyncGenerator[Delta | Decision], deadline: float) -> A
             yield chunk
 
 
-def _take(
+@immutable
+class _Taken:
+    """A decision as it entered the state, with the run's end if it is one."""
+
+    answered: Answered
+    end: Finished | Failed | None
+
+
+async def _take(
     state: LoopState, settings: AgentSettings, decision: Decision, message_id: str, new_id: IdFactory
-) -> tuple[Answered, Finished | Failed | None]:
-    """Enter a decision into the state: count it, number its calls, open the round; with the run's end if it is one."""
-    state.iteration += 1
-    state.usage.add_model_call(decision.tokens)
-    if decision.message is not None:
-        state.messages.append(decision.message)
+) -> _Taken:
+    """Count the decision, number its calls, open the round."""
     outcome = decision.outcome
-    calls: tuple[PlannedCall, ...] = ()
+    proposed: tuple[ProposedAction, ...] = ()
     end: Finished | Failed | None = None
     if isinstance(outcome, AgentFinish):
         end = Finished(outcome, "finish")
         if "output" not in outcome.return_values:
             end = Failed("missing_output_keys", "The agent finished without the key `output`.")
+    elif isinstance(outcome, tuple) and outcome:
+        proposed = outcome
     else:
-        unreadable = None if isinstance(outcome, tuple) and outcome else _unreadable(outcome, settings)
-        if isinstance(unreadable, Failed):
-            end = unreadable
-            calls = _number(state, settings, _not_made(decision.message), new_id)
+        error = outcome if isinstance(outcome, ParseError) else ParseError("The agent's plan is empty.")
+        handled = await handle(settings.handle_parsing_errors, error)
+        if isinstance(handled, Unhandled):
+            end = Failed("output_parsing_error", handled.message)
+            proposed = _not_made(decision.message)
         else:
-            actions = outcome if isinstance(outcome, tuple) and unreadable is None else (unreadable,)
-            calls = _number(state, settings, tuple(action for action in actions if action is not None), new_id)
+            action = AgentAction(EXCEPTION_TOOL, handled.observation, handled.log)
+            proposed = (ProposedAction(action, refusal=handled.observation),)
+    if end is None and is_repeat(state, settings, proposed):
+        state.out_of_repeats = True
+    state.iteration += 1
+    state.usage.add_model_call(decision.tokens)
+    if decision.message is not None:
+        state.messages.append(decision.message)
+    calls = _number(state, settings, proposed, new_id)
     state.usage.tool_calls += len(calls)
     state.open_message = decision.message if calls else None
     state.open_calls = [OpenCall(call) for call in calls]
-    return Answered(state.iteration, message_id, decision.message, calls, decision.tokens, decision.model), end
+    return _Taken(_answered(state.iteration, message_id, decision, calls), end)
+
+
+def _answered(iteration: int, message_id: str, decision: Decision, calls: tuple[PlannedCall, ...] = ()) -> Answered:
+    return Answered(iteration, message_id, decision.message, calls, decision.tokens, decision.model)
 
 
 def _not_made(message: Message | None) -> tuple[ProposedAction, ...]:
@@ -145,25 +175,6 @@ def _not_made(message: Message | None) -> tuple[ProposedAction, ...]:
     )
 
 
-def _unreadable(outcome: tuple[ProposedAction, ...] | ParseError, settings: AgentSettings) -> ProposedAction | Failed:
-    """The `_Exception` action of an answer that is neither actions nor a finish (an empty plan is one such)."""
-    handling = settings.handle_parsing_errors
-    error = outcome if isinstance(outcome, ParseError) else None
-    message = error.message if error is not None else "The agent's plan is empty."
-    if handling is False:
-        return Failed(
-            "output_parsing_error",
-            "An output parsing error occurred. To pass it back to the agent and have it try again, set"
-            f" `handle_parsing_errors` to true. This is the error: {message}",
-        )
-    observation, log = "Invalid or incomplete response", message
-    if isinstance(handling, str):
-        observation = handling
-    elif error is not None and error.send_to_llm:
-        observation, log = error.observation, error.llm_output
-    return ProposedAction(AgentAction(EXCEPTION_TOOL, observation, log), refusal=observation)
-
-
 def _number(
     state: LoopState, settings: AgentSettings, actions: tuple[ProposedAction, ...], new_id: IdFactory
 ) -> tuple[PlannedCall, ...]:
@@ -175,7 +186,9 @@ def _number(
         state.step += 1
         tool_call_id = new_id()
         refusal = proposed.refusal
-        if per_round is not None and position >= per_round:
+        if state.out_of_repeats:
+            refusal = refusal or "Not run: the same call was made before, as often as this agent may repeat one."
+        elif per_round is not None and position >= per_round:
             refusal = f"Not run: only {per_round} tool calls are allowed in one round. Call it again in a later round."
         elif total is not None and used + position >= total:
             refusal = f"Not run: this run's limit of {total} tool calls is used up."
@@ -203,11 +216,39 @@ def _after_round(state: LoopState) -> Finished | Failed | None:
     return None
 
 
-def _stop(state: LoopState, planner: Planner, reason: StopReason) -> Finished:
+async def _stop(
+    state: LoopState, settings: AgentSettings, planner: Planner, reason: StopReason, new_id: IdFactory
+) -> AsyncGenerator[tuple[Record, ...]]:
+    """The end that a limit makes: a fixed text, or one last answer of the model.
+
+    The last answer counts as a model call, not as an iteration. Where the model fails or takes too long, the fixed text
+    stands: the work that was done is not lost for it.
+    """
+    if concludes(settings, reason):
+        message_id = new_id()
+        iteration = state.iteration + 1
+        turn = Turn(state.messages, state.before, state.rounds, iteration, new_id)
+        decision: Decision | None = None
+        deadline = asyncio.get_running_loop().time() + CONCLUDE_S
+        async with aclosing(_until(planner.conclude(turn), deadline)) as chunks:
+            try:
+                async for chunk in chunks:
+                    if isinstance(chunk, Decision):
+                        decision = chunk
+                    else:
+                        yield (Output(iteration, message_id, chunk),)
+            except (_OutOfTime, ModelError):
+                pass
+        if decision is not None and isinstance(decision.outcome, AgentFinish):
+            state.usage.add_model_call(decision.tokens)
+            if decision.message is not None:
+                state.messages.append(decision.message)
+            yield (_answered(iteration, message_id, decision), Finished(decision.outcome, reason))
+            return
     finished = stopped(reason, multi_action=planner.multi_action)
     if finished.message is not None:
         state.messages.append(finished.message)
-    return finished
+    yield (finished,)
 
 
 __all__ = ["EXCEPTION_TOOL", "close_round", "execute"]

@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 from app.agent.context import model_messages
+from app.agent.parse_policy import Handled, handle
 from app.agent.ports import (
     Decision,
     Delta,
@@ -14,15 +16,31 @@ from app.agent.ports import (
     PlannedCall,
     ProposedAction,
     ProposedCall,
+    ToolCallDelta,
     ToolDefinition,
     ToolOutcome,
     Turn,
 )
 from app.agent.settings import AgentSettings
+from app.agent.trimming import Trimmer
 from app.core.actions import AgentActionMessageLog, AgentFinish, observation_text
 from app.core.errors import ModelError
 from app.core.json import encode_text
 from app.core.messages import Message, OwnBlocks, ToolCall
+
+FINAL_DEMAND = "Give your final answer now, based on the previous steps. No tool can be called any more."
+
+TEXT_ARGUMENT = "__arg1"
+
+
+async def answered(chunks: AsyncGenerator[Delta | ModelAnswer]) -> AsyncGenerator[Delta | ModelAnswer]:
+    """The deltas, then the answer, which must come and be the last. Raises `ModelError`."""
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            yield chunk
+            if isinstance(chunk, ModelAnswer):
+                return
+    raise ModelError("The model client ended without an answer.", code="model_empty_response", retryable=True)
 
 
 class ToolCallingPlanner:
@@ -30,32 +48,53 @@ class ToolCallingPlanner:
 
     multi_action = True
 
-    def __init__(self, settings: AgentSettings, call_model: ModelCall, tools: Sequence[ToolDefinition]) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        call_model: ModelCall,
+        tools: Sequence[ToolDefinition],
+        trimmer: Trimmer | None = None,
+    ) -> None:
+        """`trimmer`: the rule of `settings.trim_intermediate_steps`, where it is more than a number."""
         self._settings = settings
         self._call_model = call_model
         self._tools = tools
+        trim = settings.trim_intermediate_steps
+        self._trimmer = trimmer or Trimmer(trim if isinstance(trim, int) else -1)
         self._ids: set[str] | None = None
 
     async def plan(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
         settings = self._settings
         request = ModelRequest(
-            messages=model_messages(settings, turn.messages, turn.before, turn.rounds),
+            messages=self.messages(turn),
             tools=self._tools,
             tool_choice=settings.tool_choice,
             parallel_tool_calls=settings.parallel_tool_calls,
             stream=settings.stream_output,
             call_index=turn.iteration - 1,
         )
-        answer: ModelAnswer | None = None
-        async with aclosing(self._call_model(request)) as chunks:
+        async with aclosing(answered(self._call_model(request))) as chunks:
+            async for chunk in chunks:
+                yield await self._decide(chunk, turn) if isinstance(chunk, ModelAnswer) else chunk
+
+    async def conclude(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
+        """The tools stay in the request, where providers want them beside earlier calls, but none may be chosen."""
+        request = ModelRequest(
+            messages=[*self.messages(turn), Message("user", FINAL_DEMAND)],
+            tools=self._tools,
+            tool_choice="none",
+            stream=self._settings.stream_output,
+            call_index=turn.iteration - 1,
+        )
+        async with aclosing(answered(self._call_model(request))) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, ModelAnswer):
-                    answer = chunk
-                else:
+                    yield self._finish(replace(chunk, calls=(), provider_blocks=None))
+                elif not isinstance(chunk, ToolCallDelta):
                     yield chunk
-        if answer is None:
-            raise ModelError("The model client ended without an answer.", code="model_empty_response", retryable=True)
-        yield self._decide(answer, turn)
+
+    def messages(self, turn: Turn) -> Sequence[Message]:
+        return model_messages(self._settings, turn.messages, turn.before, turn.rounds, self._trimmer)
 
     def observe(self, call: PlannedCall, outcome: ToolOutcome) -> Message:
         return Message(
@@ -65,7 +104,7 @@ class ToolCallingPlanner:
             name=call.action.tool or None,
         )
 
-    def _decide(self, answer: ModelAnswer, turn: Turn) -> Decision:
+    async def _decide(self, answer: ModelAnswer, turn: Turn) -> Decision:
         if not answer.calls:
             return self._finish(answer)
         if self._ids is None:
@@ -83,17 +122,21 @@ class ToolCallingPlanner:
         invalid = next((call for call in answer.calls if call.args is None), None)
         if invalid is not None and handling is False:
             return Decision(ParseError(_explain(invalid), invalid.raw_args), message, answer.tokens, answer.model)
-        actions = tuple(
-            ProposedAction(
-                AgentActionMessageLog(
-                    call.name, call.args, _log(call, "" if position else answer.content), message_log=(message,)
-                ),
-                call.id,
-                None if said.args is not None else handling if isinstance(handling, str) else _explain(said),
-            )
-            for position, (call, said) in enumerate(zip(calls, answer.calls, strict=True))
-        )
-        return Decision(actions, message, answer.tokens, answer.model)
+        actions: list[ProposedAction] = []
+        for call, said in zip(calls, answer.calls, strict=True):
+            tool_input = _tool_input(call)
+            log = _log(call.name, tool_input, "" if actions else answer.content)
+            action = AgentActionMessageLog(call.name, tool_input, log, message_log=(message,))
+            actions.append(ProposedAction(action, call.id, None if said.args is not None else await self._told(said)))
+        return Decision(tuple(actions), message, answer.tokens, answer.model)
+
+    async def _told(self, call: ProposedCall) -> str:
+        """What the model reads of a call that could not be read. It is answered as a call, so its reason always counts."""
+        handling, reason = self._settings.handle_parsing_errors, _explain(call)
+        if isinstance(handling, bool):
+            return reason
+        handled = await handle(handling, ParseError(reason, call.raw_args))
+        return handled.observation if isinstance(handled, Handled) else reason
 
     def _finish(self, answer: ModelAnswer) -> Decision:
         text = answer.content or answer.refusal or ""
@@ -139,8 +182,16 @@ def _explain(call: ProposedCall) -> str:
     return f"The arguments of `{call.name}` could not be read: {reason}. Call it again with one valid JSON object."
 
 
-def _log(call: ToolCall, content: str) -> str:
+def _tool_input(call: ToolCall) -> str | dict[str, object]:
+    """The arguments, or the text that LangChain's tools of one text argument come with (`{"__arg1": text}`)."""
+    args = call.args
+    if isinstance(args, dict) and isinstance(text := args.get(TEXT_ARGUMENT), str):
+        return text
+    return args
+
+
+def _log(name: str, tool_input: str | dict[str, object], content: str) -> str:
     """AgentExecutor's log line of a tool-calling agent. What was said beside the calls is with the first one only."""
-    args = call.args if isinstance(call.args, str) else encode_text(call.args)
+    args = tool_input if isinstance(tool_input, str) else encode_text(tool_input)
     said = f"responded: {content}\n" if content else "\n"
-    return f"\nInvoking: `{call.name}` with `{args}`\n{said}\n"
+    return f"\nInvoking: `{name}` with `{args}`\n{said}\n"

@@ -35,6 +35,8 @@ class ModelRequest:
     parallel_tool_calls: bool = True
     stream: bool = True
     """Whether deltas are wanted. An adapter may stream towards the provider in any case."""
+    stop: Sequence[str] = ()
+    """Texts at which the model stops, not saying them. Empty for most agents."""
     call_index: int = 0
     """0-based number of this model call within its run. It survives a restart, so a scripted model knows its turn."""
 
@@ -219,8 +221,16 @@ class Planner(Protocol):
 
     def plan(self, turn: "Turn") -> AsyncGenerator[Delta | Decision]: ...
 
+    def conclude(self, turn: "Turn") -> AsyncGenerator[Delta | Decision]:
+        """One last answer of a run that a limit stops (`early_stopping_method: generate`): no tools, always a finish."""
+        ...
+
     def observe(self, call: PlannedCall, outcome: ToolOutcome) -> Message:
-        """The result of one call as the model will see it."""
+        """The result of one call as the model will see it. Its `tool_call_id` is the call's `provider_call_id`."""
+        ...
+
+    def messages(self, turn: "Turn") -> Sequence[Message]:
+        """The context of the next model call."""
         ...
 
 
@@ -231,6 +241,8 @@ class Round:
     message: Message | None
     results: tuple[tuple[PlannedCall, ToolOutcome], ...]
     """In call order."""
+    shown: tuple[Message, ...] = ()
+    """The results as the model sees them (`Planner.observe`), in call order."""
 
 
 @immutable

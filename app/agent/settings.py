@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import Any, Literal, cast
 
+from app.agent.parse_policy import Handling
 from app.core.values import immutable
 
 
@@ -14,13 +15,15 @@ class Limits:
     max_tool_calls: int | None = None
     max_tool_calls_per_round: int | None = 128
     """Calls of one answer beyond this get an error result each and are not sent. 128: Chat Completions' own cap on tools."""
+    max_repeats: int | None = None
+    """How often a round of calls may be repeated as it was, right after itself. The next time nothing is sent and the run stops."""
     max_total_tokens: int | None = None
     max_cost_usd: float | None = None
 
 
 @immutable
 class AgentSettings:
-    type: Literal["tool_calling"] = "tool_calling"
+    type: str = "tool_calling"
     instructions: str | None = None
     tool_choice: str | Mapping[str, object] | None = "auto"
     parallel_tool_calls: bool = True
@@ -30,11 +33,12 @@ class AgentSettings:
     """Planner rounds, not tool calls (AgentExecutor's default); `None` = no limit, 0 stops at once."""
     max_execution_time: float | None = None
     """Seconds of active time for the whole run, model and tools included; `None` = no limit."""
-    early_stopping_method: Literal["force"] = "force"
-    handle_parsing_errors: bool | str = True
+    early_stopping_method: Literal["force", "generate"] = "force"
+    """At a limit: a fixed text, or one more model call without tools."""
+    handle_parsing_errors: Handling = True
     handle_tool_errors: bool | str = True
-    trim_intermediate_steps: int = -1
-    """The model sees only this many last steps of the run; values below 1 = all."""
+    trim_intermediate_steps: int | Mapping[str, object] = -1
+    """The model sees only this many last steps of the run; values below 1 = all. Or an object (`trimming.trim_of`)."""
     return_intermediate_steps: bool = False
     stream_output: bool = True
     limits: Limits = field(default_factory=Limits)

@@ -39,3 +39,5 @@ class LoopState:
     active_s: float = 0.0
     """Seconds the run was active before now (waiting for a person or being down does not count)."""
     usage: Usage = field(default_factory=Usage)
+    out_of_repeats: bool = False
+    """The open round, or the last one, repeats the one before more often than allowed: nothing of it is sent."""

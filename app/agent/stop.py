@@ -1,5 +1,8 @@
 """When a run has to stop, and what it then answers."""
 
+from collections.abc import Sequence
+
+from app.agent.ports import ProposedAction
 from app.agent.records import Finished, StopReason
 from app.agent.settings import AgentSettings
 from app.agent.state import LoopState
@@ -15,8 +18,13 @@ MAX_ITERATIONS_TEXT = "Agent stopped due to max iterations."
 USAGE_TEXT = "Agent stopped due to usage limit."
 
 
+REPEATS_TEXT = "Agent stopped due to repeated actions."
+
+
 def limit_reached(state: LoopState, settings: AgentSettings, *, out_of_time: bool) -> StopReason | None:
     """Which limit forbids another planner round; iterations before time, as AgentExecutor checks them."""
+    if state.out_of_repeats:
+        return "max_repeats"
     if settings.max_iterations is not None and state.iteration >= settings.max_iterations:
         return "max_iterations"
     if out_of_time:
@@ -37,12 +45,34 @@ def _spent(state: LoopState, cap: float) -> bool:
     return state.usage.model_calls > 0 if cost is None and cap > 0 else (cost or 0.0) >= cap
 
 
+def is_repeat(state: LoopState, settings: AgentSettings, proposed: Sequence[ProposedAction]) -> bool:
+    """Whether a round would repeat the one before once more than `limits.max_repeats` allows.
+
+    A repeat is the same tools with the same inputs in the same order; ids and what was said around them do not count.
+    """
+    allowed = settings.limits.max_repeats
+    if allowed is None or not proposed or len(state.rounds) <= allowed:
+        return False
+    actions = [(item.action.tool, item.action.tool_input) for item in proposed]
+    return all(
+        actions == [(call.action.tool, call.action.tool_input) for call, _ in item.results]
+        for item in state.rounds[len(state.rounds) - allowed - 1 :]
+    )
+
+
+def concludes(settings: AgentSettings, reason: StopReason) -> bool:
+    """Whether the model gets one last call. Not at a usage limit: the call would go beyond it."""
+    return settings.early_stopping_method == "generate" and reason != "usage_limit"
+
+
 def stopped(reason: StopReason, *, multi_action: bool) -> Finished:
     """`early_stopping_method: force`: a fixed text, no further model call."""
     if reason == "max_iterations" and multi_action:
         text = MAX_ITERATIONS_TEXT
     elif reason == "usage_limit":
         text = USAGE_TEXT
+    elif reason == "max_repeats":
+        text = REPEATS_TEXT
     else:
         text = ITERATION_OR_TIME_TEXT
     return Finished(AgentFinish({"output": text}), reason, Message("assistant", text))

@@ -25,28 +25,47 @@ def fold(run: RunRecord, messages: Sequence[Message], calls: Sequence[CallRecord
         active_s=run.active_ms / 1000,
         usage=_usage(run.usage),
     )
-    tail = list(messages[run.before :])
-    answered = {message.tool_call_id for message in tail if message.role == "tool"}
     by_iteration: dict[int, list[CallRecord]] = {}
     for call in calls:
         by_iteration.setdefault(call.iteration, []).append(call)
-    asked = {call.id: message for message in tail for call in message.tool_calls}
+    asked, shown, spoken = _said(messages[run.before :])
     for records in by_iteration.values():
-        message = asked.get(records[0].provider_call_id or "")
+        first = records[0].provider_call_id or ""
+        message = asked.get(first)
         planned = [planned_call(record, message) for record in records]
-        if all(call.provider_call_id in answered for call in planned):
+        if all(call.provider_call_id in shown for call in planned):
             results = tuple((call, outcome_of(record)) for call, record in zip(planned, records, strict=True))
-            state.rounds.append(Round(message, results))
+            told = tuple(shown[call.provider_call_id or ""] for call in planned)
+            state.rounds.append(Round(message, results, told))
         else:
-            state.open_message = message
+            state.open_message = message or spoken
             state.open_calls = [_open(call, record) for call, record in zip(planned, records, strict=True)]
     return state
+
+
+def _said(tail: Sequence[Message]) -> tuple[dict[str, Message], dict[str, Message], Message | None]:
+    """Of a run's own messages: by call, the answer that made it, and its result; then the last answer.
+
+    A text agent's answer carries no calls: it is what stands before its result, or last while that is missing.
+    """
+    asked: dict[str, Message] = {}
+    shown: dict[str, Message] = {}
+    spoken: Message | None = None
+    for message in tail:
+        if message.tool_call_id is not None:
+            shown[message.tool_call_id] = message
+            if spoken is not None and not spoken.tool_calls:
+                asked[message.tool_call_id] = spoken
+        elif message.role == "assistant":
+            spoken = message
+            asked |= {call.id: message for call in message.tool_calls}
+    return asked, shown, spoken
 
 
 def planned_call(record: CallRecord, message: Message | None) -> PlannedCall:
     action = (
         AgentAction(record.tool, record.tool_input, record.log)
-        if message is None
+        if message is None or not message.tool_calls
         else AgentActionMessageLog(record.tool, record.tool_input, record.log, message_log=(message,))
     )
     return PlannedCall(record.step, record.iteration, record.id, action, record.provider_call_id, record.refusal)

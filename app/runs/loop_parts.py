@@ -18,6 +18,7 @@ from app.agent.ports import (
     ToolRunner,
 )
 from app.agent.settings import AgentSettings
+from app.agent.trimming import Trimmer, trim_of
 from app.core.errors import ModelError
 from app.core.ids import IdFactory
 from app.core.principal import Principal
@@ -72,7 +73,16 @@ class LoopAssembler:
                 record_dispatch=record_dispatch,
             ),
         )
-        return LoopParts(settings, ToolCallingPlanner(settings, around_model(model.stream), tools.definitions), tools)
+        return LoopParts(
+            settings,
+            ToolCallingPlanner(
+                settings,
+                around_model(model.stream),
+                tools.definitions,
+                Trimmer(trim_of(settings.trim_intermediate_steps)),
+            ),
+            tools,
+        )
 
 
 def settings_of(run: RunRecord) -> AgentSettings:

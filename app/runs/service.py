@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import cast
 
 from app.agent.context import model_messages
+from app.agent.trimming import Trimmer, trim_of
 from app.core.clock import now_ms
 from app.core.errors import NotFound
 from app.core.events import wire
@@ -213,7 +214,9 @@ class RunService:
         run = await self.get(principal, run_id)
         messages = await self._store.messages(run.thread_id, run.checkpoint_id)
         state = fold(run, messages, await self._store.calls(run_id))
-        return model_messages(settings_of(run), state.messages, state.before, state.rounds)
+        settings = settings_of(run)
+        trimmer = Trimmer(trim_of(settings.trim_intermediate_steps))
+        return model_messages(settings, state.messages, state.before, state.rounds, trimmer)
 
     async def cancel(self, principal: Principal, run_id: str) -> RunRecord:
         """Record the cancel, then stop the run. The run as it is after the record; terminal ones are left alone."""

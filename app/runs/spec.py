@@ -3,7 +3,7 @@
 Fields of the contract that are not built yet are refused by name (`not_supported`), never ignored.
 """
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import (
     BaseModel,
@@ -42,16 +42,25 @@ class LimitsSpec(Spec):
 
     max_tool_calls: Count | None = None
     max_tool_calls_per_round: Annotated[int, Field(ge=1)] | None = 128
-    max_repeats: int | None = None
+    max_repeats: Count | None = None
     max_total_tokens: Count | None = None
     max_cost_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
-    @field_validator("max_repeats")
-    @classmethod
-    def _later(cls, value: float | None, info: ValidationInfo) -> float | None:
-        if value is not None:
-            raise not_supported(f"/limits/{info.field_name}", f"`limits.{info.field_name}`")
-        return value
+
+class TrimSpec(Spec):
+    """Which steps the model still sees: `{"keep_first","keep_last"}`, or `{"max_tokens","keep_first"}`."""
+
+    keep_first: Count | None = None
+    keep_last: Count | None = None
+    max_tokens: Count | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if self.max_tokens is not None and self.keep_last is not None:
+            raise ValueError("`max_tokens` says how many of the last steps are kept; leave `keep_last` out")
+        if self.max_tokens is None and self.keep_first is None and self.keep_last is None:
+            raise ValueError("say `keep_first`, `keep_last` or `max_tokens`")
+        return self
 
 
 class SettingsSpec(Spec):
@@ -70,19 +79,21 @@ class SettingsSpec(Spec):
     stream_output: bool = True
     limits: LimitsSpec = LimitsSpec()
 
-    @field_validator("early_stopping_method")
+    @field_validator("handle_parsing_errors")
     @classmethod
-    def _force_only(cls, value: str) -> str:
-        if value == "generate":
-            raise not_supported("/early_stopping_method", '`early_stopping_method: "generate"`')
+    def _no_object(cls, value: object) -> object:
+        if isinstance(value, dict):
+            raise not_supported("/handle_parsing_errors", "An object for `handle_parsing_errors`")
         return value
 
-    @field_validator("handle_parsing_errors", "trim_intermediate_steps")
+    @field_validator("trim_intermediate_steps")
     @classmethod
-    def _no_object(cls, value: object, info: ValidationInfo) -> object:
-        if isinstance(value, dict):
-            raise not_supported(f"/{info.field_name}", f"An object for `{info.field_name}`")
-        return value
+    def _trim(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        if "plugin" in value:
+            raise not_supported("/trim_intermediate_steps", "A plugin for `trim_intermediate_steps`")
+        return TrimSpec.model_validate(value).model_dump(exclude_none=True)
 
 
 class AgentSpec(SettingsSpec):

@@ -46,8 +46,16 @@ class ScriptedPlanner:
         self.calls += 1
         yield Decision(_outcome(self._turns[index]))
 
+    async def conclude(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
+        """Plays its next turn, whatever it is."""
+        async for item in self.plan(turn):
+            yield item
+
+    def messages(self, turn: Turn) -> Sequence[Message]:
+        return turn.messages
+
     def observe(self, call: PlannedCall, outcome: ToolOutcome) -> Message:
-        return Message("user", observation_text(outcome.observation))
+        return Message("user", observation_text(outcome.observation), tool_call_id=call.provider_call_id)
 
 
 def _outcome(turn: object) -> tuple[ProposedAction, ...] | AgentFinish | ParseError:

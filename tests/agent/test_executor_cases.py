@@ -5,8 +5,10 @@ from typing import Any, cast
 
 import pytest
 
+from app.agent.ports import ParseError
 from app.agent.records import Answered, Failed, Finished, StepDone
-from app.agent.settings import AgentSettings
+from app.agent.settings import AgentSettings, Limits
+from app.core.errors import ModelError
 from tests.agent.cases import CASES as ALL
 from tests.agent.support import Ended, Ledger, ScriptedPlanner, make_tools, run_loop
 
@@ -22,10 +24,10 @@ ELSEWHERE = {
     "A-098": "AgentExecutorIterator's chunks; Runwire's stream is its events",
     "A-099": "batch; over HTTP these are independent runs",
     "A-100": "a planner with other return keys than `output`",
-    "A-027": "a plugin as `handle_parsing_errors`: refused as not supported",
-    "A-092": "a plugin as `handle_parsing_errors`: refused as not supported",
-    "A-093": "a plugin as `handle_parsing_errors`: refused as not supported",
-    "A-054": "a plugin as `trim_intermediate_steps`: refused as not supported",
+    "A-027": "asserted below in its own test",
+    "A-092": "a plugin gives text; anything else is its failure: tests/runs/test_loop_plugins.py",
+    "A-093": "asserted below in its own test",
+    "A-054": "trimming is what the planner sends the model: tests/agent/test_context.py",
     "A-082": "an allow-list of tools apart from the given ones: not a setting of this version",
     "A-083": "over HTTP: tests/agent/test_inputs.py",
     "A-084": "over HTTP: tests/agent/test_inputs.py",
@@ -69,9 +71,9 @@ def settings_of(case: dict[str, Any]) -> AgentSettings:
     return AgentSettings.from_json(settings)
 
 
-async def play(case: dict[str, Any]) -> tuple[Ended, ScriptedPlanner, Ledger]:
+async def play(case: dict[str, Any], settings: AgentSettings | None = None) -> tuple[Ended, ScriptedPlanner, Ledger]:
     given = case["given"]
-    settings = settings_of(case)
+    settings = settings or settings_of(case)
     ledger = Ledger()
     turns = list(given["planner"])
     if case["id"] == "A-066":
@@ -230,3 +232,86 @@ async def test_an_unknown_tool_is_told_under_its_own_name_A_096() -> None:
     ended = await run_loop(planner, make_tools([{"name": "search"}], Ledger(), settings), settings)
     assert ended.steps[0].call.action.tool == "nope"
     assert ended.steps[0].outcome.observation == "nope is not a valid tool, try one of [search]."
+
+
+def policy_of(answer: object) -> AgentSettings:
+    async def handle(error: ParseError) -> str:
+        if isinstance(answer, Exception):
+            raise answer
+        return f"{answer}{error.message[:20]}"
+
+    return AgentSettings(handle_parsing_errors=handle)
+
+
+async def test_a_plugin_words_what_the_model_reads_A_027() -> None:
+    case = CASES["A-027"]
+    ended, _, _ = await play(case, policy_of("CB:"))
+    assert isinstance(ended.end, Finished)
+    expected = cast("Any", without_link(case["expect"]["result"]["intermediate_steps"]))
+    assert ended.intermediate_steps() == expected
+
+
+async def test_a_plugin_that_raises_ends_the_run_A_093() -> None:
+    with pytest.raises(ModelError, match="broken"):
+        await play(CASES["A-027"], policy_of(ModelError("broken", code="x")))
+
+
+A = {"action": {"tool": "a", "tool_input": "1", "log": ""}}
+B = {"action": {"tool": "a", "tool_input": "2", "log": ""}}
+
+
+async def ended_by(turns: list[object], settings: AgentSettings, *, repeat_last: bool = True) -> tuple[Ended, Ledger]:
+    ledger = Ledger()
+    planner = ScriptedPlanner(turns, multi=False, repeat_last=repeat_last)
+    return await run_loop(planner, make_tools([{"name": "a"}], ledger, settings), settings), ledger
+
+
+@pytest.mark.parametrize(("allowed", "done"), [(0, 1), (1, 2), (3, 4)])
+async def test_a_model_that_only_repeats_itself_is_stopped_before_the_next_effect(allowed: int, done: int) -> None:
+    ended, ledger = await ended_by([A], AgentSettings(limits=Limits(max_repeats=allowed)))
+    assert isinstance(ended.end, Finished)
+    assert ended.end.stop_reason == "max_repeats"
+    assert ended.end.finish.return_values == {"output": "Agent stopped due to repeated actions."}
+    assert [event[0] for event in ledger.events].count("start") == done
+    assert [step.outcome.status for step in ended.steps] == ["success"] * done + ["error"]
+
+
+async def test_a_different_action_in_between_is_no_repeat() -> None:
+    ended, _ = await ended_by([A, B, A, B], AgentSettings(max_iterations=4, limits=Limits(max_repeats=0)))
+    assert isinstance(ended.end, Finished)
+    assert ended.end.stop_reason == "max_iterations"
+
+
+async def test_the_same_parse_error_on_every_turn_is_a_repeat() -> None:
+    turn = {"parse_error": {"message": "no"}}
+    ended, _ = await ended_by([turn], AgentSettings(max_iterations=None, limits=Limits(max_repeats=2)))
+    assert isinstance(ended.end, Finished)
+    assert ended.end.stop_reason == "max_repeats"
+    assert [step.call.action.tool for step in ended.steps] == ["_Exception"] * 4
+
+
+@pytest.mark.parametrize("limit", [{"max_iterations": 1}, {"max_iterations": 0}, {"limits": Limits(max_repeats=0)}])
+async def test_generate_gives_the_model_one_last_word_A_G01(limit: dict[str, Any]) -> None:
+    settings = AgentSettings(early_stopping_method="generate", **limit)
+    last = {"finish": {"return_values": {"output": "42"}, "log": "so: 42"}}
+    turns = {"max_iterations": [A] * limit.get("max_iterations", 0), "limits": [A, A]}[next(iter(limit))]
+    ended, _ = await ended_by([*turns, last], settings, repeat_last=False)
+    assert isinstance(ended.end, Finished)
+    assert ended.end.finish.return_values == {"output": "42"}
+    assert ended.end.stop_reason == ("max_repeats" if "limits" in limit else "max_iterations")
+
+
+@pytest.mark.parametrize("last", [A, {"parse_error": {"message": "no"}}])
+async def test_a_last_word_that_is_none_gives_the_fixed_text(last: dict[str, Any]) -> None:
+    settings = AgentSettings(early_stopping_method="generate", max_iterations=1)
+    ended, ledger = await ended_by([A, last], settings)
+    assert isinstance(ended.end, Finished)
+    assert ended.end.finish.return_values["output"] == "Agent stopped due to iteration limit or time limit."
+    assert [event[0] for event in ledger.events].count("start") == 1
+
+
+async def test_no_last_word_beyond_a_usage_limit() -> None:
+    settings = AgentSettings(early_stopping_method="generate", limits=Limits(max_tool_calls=0))
+    ended, _ = await ended_by([A], settings)
+    assert isinstance(ended.end, Finished)
+    assert ended.end.finish.return_values == {"output": "Agent stopped due to usage limit."}

@@ -88,14 +88,11 @@ def test_a_setting_that_does_not_fit_is_refused_at_its_place(field: str, value: 
     ("field", "value"),
     [
         ("type", "react"),
-        ("early_stopping_method", "generate"),
         ("handle_parsing_errors", {"plugin": "fix"}),
-        ("trim_intermediate_steps", {"keep_first": 1}),
+        ("trim_intermediate_steps", {"plugin": "mine"}),
         ("output_schema", {"type": "object"}),
         ("middleware", [{"name": "pii"}]),
         ("prompt", "{tools}"),
-        ("limits", {"max_repeats": 2}),
-        ("limits", {"max_cost_usd": 0.5}),
     ],
 )
 def test_what_is_not_built_yet_is_refused_by_name_and_never_ignored(field: str, value: object) -> None:
