@@ -20,6 +20,8 @@ from app.models.catalog import ModelCatalog, ModelOptions
 from app.models.plugins import ModelPlugins
 from app.observability.metrics import Metrics
 from app.observability.observers import observers
+from app.observability.tracing import Tracing, open_tracing
+from app.observability.tracing_environment import TracingError
 from app.runs.agents import AgentService
 from app.runs.hub import Hub
 from app.runs.loop_parts import LoopAssembler
@@ -57,6 +59,7 @@ class Parts:
     plugins: PluginSet
     retention: Retention
     metrics: Metrics | None
+    tracing: Tracing | None
     cors_origins: frozenset[str]
 
     async def start(self) -> None:
@@ -88,6 +91,8 @@ class Parts:
         await self.http_tools.aclose()
         self.plugins.close()
         await self.database.stop()
+        if self.tracing is not None:
+            await self.tracing.close()
 
 
 def build(settings: Settings) -> Parts:
@@ -105,9 +110,18 @@ def build(settings: Settings) -> Parts:
     except ValueError as error:
         raise SettingsError(f"RUNWIRE_CORS_ORIGINS cannot be used: {error}.") from None
     plugins = PluginSet.load(settings.plugin_names, also=DEMO_TOOLS if settings.demo else ())
-    http_tools = HttpToolClient(egress)
-    tools = ToolService(stores.tools, stores.secrets, plugins, egress, http_tools, new_id=new_id)
     models = _models(settings, stores.secrets, egress)
+    tracing = _tracing(settings, models)
+    http_tools = HttpToolClient(egress)
+    tools = ToolService(
+        stores.tools,
+        stores.secrets,
+        plugins,
+        egress,
+        http_tools,
+        new_id=new_id,
+        around=None if tracing is None else tracing.around,
+    )
     agents = AgentService(stores.agents, models, tools)
     hub = Hub()
     dispatcher = LocalDispatcher(
@@ -117,7 +131,10 @@ def build(settings: Settings) -> Parts:
         new_id=new_id,
         max_running=settings.max_concurrent_runs,
         max_queued=settings.max_queued_runs,
-        observer=observers(*([] if metrics is None else [metrics.runs])),
+        observer=observers(
+            *([] if tracing is None else [tracing.observer]),  # first: it looks at the run's own tools
+            *([] if metrics is None else [metrics.runs]),
+        ),
     )
     streams = OpenStreams()
     if metrics is not None:
@@ -126,8 +143,32 @@ def build(settings: Settings) -> Parts:
     services = Services(runs, agents, tools, models, keys, Lifecycle(), DatabasePing(database.ping), streams, metrics)
     retention = Retention(stores.retention, settings.retention_days)
     return Parts(
-        settings, services, database, hub, dispatcher, models, http_tools, plugins, retention, metrics, cors_origins
+        settings,
+        services,
+        database,
+        hub,
+        dispatcher,
+        models,
+        http_tools,
+        plugins,
+        retention,
+        metrics,
+        tracing,
+        cors_origins,
     )
+
+
+def _tracing(settings: Settings, models: ModelCatalog) -> Tracing | None:
+    try:
+        return open_tracing(os.environ, models.facts, version=__version__, secrets=_secrets(settings))
+    except TracingError as error:
+        raise SettingsError(str(error)) from error
+
+
+def _secrets(settings: Settings) -> list[str]:
+    given = (settings.secret_key, settings.openai_api_key, settings.anthropic_api_key)
+    keys = [entry.strip().partition(":")[0] for entry in settings.api_keys.get_secret_value().split(",")]
+    return [*keys, *(secret.get_secret_value() for secret in given if secret is not None)]
 
 
 def _models(settings: Settings, secrets: SecretStore, egress: EgressGuard) -> ModelCatalog:

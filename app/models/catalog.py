@@ -104,6 +104,29 @@ class ModelCatalog:
         """The same of one alias or plugin."""
         return self._shown.get(name)
 
+    def facts(self, pinned: Mapping[str, object]) -> Mapping[str, object]:
+        """What a trace may show of a pinned model: `{"provider","model","params","base_url","alias"}`.
+
+        `base_url` only where it is the operator's, for a tenant's own may hold what is secret; no key ever.
+        """
+        alias = self._aliases.get(str(pinned["model"])) if pinned["provider"] == "alias" else None
+        spec: Mapping[str, object] = pinned if alias is None else alias.spec
+        provider = str(spec["provider"])
+        params = {
+            **cast("Mapping[str, object]", spec.get("params") or {}),
+            **cast("Mapping[str, object]", pinned.get("params") or {}),
+        }
+        base_url = spec.get("base_url") if alias is not None else None
+        if provider in REMOTE and "base_url" not in spec:
+            base_url = self._endpoints[provider].base_url or REMOTE_PROVIDERS[provider].base_url
+        return {
+            "provider": provider,
+            "model": str(spec["model"]),
+            "params": params,
+            "base_url": base_url,
+            "alias": None if alias is None else alias.name,
+        }
+
     def priced(self, pinned: Mapping[str, object]) -> bool:
         """Whether calls of a pinned model have a known cost."""
         alias = self._aliases.get(str(pinned["model"])) if pinned["provider"] == "alias" else None

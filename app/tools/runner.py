@@ -92,6 +92,10 @@ class BoundTools:
         """The tool that calls of this name go to."""
         return self._tools.get(name)
 
+    def find(self, name: str) -> CompiledTool | None:
+        """A tool of this run by its name."""
+        return self._tools.get(name)
+
     def facts(self, call: PlannedCall) -> CallFacts:
         """What the call's row should say before anything is sent. The hash is over the arguments, sorted, as JSON."""
         tool = self._tools.get(call.action.tool)

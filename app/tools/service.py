@@ -1,13 +1,13 @@
 """The tools of a tenant: registered, replaced, listed, pinned for a run and bound to it, or called once by hand."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 from urllib.parse import urlsplit
 
 import orjson
 
-from app.agent.ports import PlannedCall
+from app.agent.ports import PlannedCall, ToolRunner
 from app.core.actions import AgentAction
 from app.core.errors import Conflict, FieldError, Forbidden, InvalidRequest, NotFound
 from app.core.idempotency import IdempotencyKey
@@ -45,7 +45,10 @@ class ToolService:
         http: HttpToolClient,
         *,
         new_id: IdFactory = new_id,
+        around: Callable[[ToolRunner, TraceContext], ToolRunner] | None = None,
     ) -> None:
+        """`around` watches calls made outside a run; it is given the trace that they stand in."""
+        self._around = around
         self._registry = registry
         self._secrets = SpecSecrets(secrets)
         self._plugins = plugins
@@ -219,8 +222,10 @@ class ToolService:
             if idempotency_key is None
             else _derived_id(principal.tenant, name, idempotency_key, action.tool_input)
         )
-        CURRENT.set((trace or TraceContext(derived_trace_id(call_id))).unrecorded())
-        outcome = await bound.run(PlannedCall(1, 1, call_id, action))
+        trace = trace or TraceContext(derived_trace_id(call_id))
+        CURRENT.set(trace.unrecorded())
+        runner = bound if self._around is None else self._around(bound, trace)
+        outcome = await runner.run(PlannedCall(1, 1, call_id, action))
         return {"status": outcome.status, **outcome.envelope}
 
     # --- inside ----------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class RunwireServer:
         clean = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("RUNWIRE_", "OPENAI_", "ANTHROPIC_"))
+            if not name.startswith(("RUNWIRE_", "OPENAI_", "ANTHROPIC_", "OTEL_"))
         }
         log = (self.folder / "server.log").open("ab")
         with log:
