@@ -40,16 +40,13 @@ class ModelPlugins:
             if plugin.name in self._plugins:
                 raise PluginError(f"There are two plugin models named {plugin.name!r}; rename one.")
             self._plugins[plugin.name] = plugin
+        self.names: Sequence[str] = sorted(self._plugins)
+        """In name order."""
 
     @classmethod
     def load(cls, names: Sequence[str] = (), *, entry_points: bool = True) -> "ModelPlugins":
         """From `module[:attr]` names, then the entry points of group `runwire.models`. Raises `PluginError`."""
         return cls(load_plugins(ModelPlugin, names, ENTRY_POINT_GROUP if entry_points else None))
-
-    @property
-    def names(self) -> Sequence[str]:
-        """In name order."""
-        return sorted(self._plugins)
 
     def describe(self, name: str) -> dict[str, object]:
         """What callers may know of a plugin that there is."""
