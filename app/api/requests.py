@@ -28,6 +28,7 @@ class RequestEnds:
 
     def __init__(self, answered: Answered | None) -> None:
         self._answered = answered
+        self._log = log.bind()  # made once: most requests are told at a level that is not written
 
     def __call__(self, scope: Scope, request_id: str, status: int, first_s: float, total_s: float) -> None:
         """`status` 0: it was left without an answer. `first_s`, `total_s`: seconds to the answer's begin and end."""
@@ -35,9 +36,9 @@ class RequestEnds:
         method: str = scope["method"]
         if self._answered is not None:
             self._answered(route, method, status, total_s)
-        tell = log.debug
+        tell = self._log.debug
         if status >= 500 or (first_s >= SLOW_S and not route.endswith(WAITS)):
-            tell = log.info
+            tell = self._log.info
         tell(
             "http_request",
             method=method,

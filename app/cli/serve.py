@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.cli.protocol import KEEP_ALIVE_S, BoundedProtocol
+from app.cli.secrets import known_secrets
 from app.core.errors import RunwireError
 from app.main import app_of
 from app.observability.logging import configure
@@ -155,7 +156,7 @@ def run_server(settings: Settings) -> int:
     """`serve` on uvloop, with logs configured."""
     import uvloop
 
-    configure(settings.log_level)
+    configure(settings.log_level, settings.log_format, known_secrets(settings, os.environ))
     gc.set_threshold(GC_ALLOCATIONS)
 
     async def main() -> int:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 import structlog
+from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from app.core.errors import Fenced, JournalBroken, RunwireError, TooManyRuns, Unavailable
 from app.core.ids import IdFactory
@@ -132,7 +133,7 @@ class LocalDispatcher:
             new_id=self._new_id,
             observer=self._observer,
         )
-        task = asyncio.create_task(self._drive(run.id, drive(driver)))
+        task = asyncio.create_task(self._drive(run, drive(driver)))
         self._drivers[run.id] = driver, task
         if run.id in self._cancelled:
             driver.cancel()
@@ -183,6 +184,7 @@ class LocalDispatcher:
         task.add_done_callback(self._claiming.discard)
 
     async def _claim(self, run_id: str) -> None:
+        clear_contextvars()  # those of whatever made room for it
         try:
             run = await self._store.claim(run_id, self._owner)
         except RunwireError as error:
@@ -194,8 +196,9 @@ class LocalDispatcher:
         given_up = run_id in self._given_up
         self._start(run, lambda driver: driver.give_up() if given_up else driver.take_up())
 
-    async def _drive(self, run_id: str, driving: Coroutine[object, object, None]) -> None:
-        broken = True
+    async def _drive(self, run: RunRecord, driving: Coroutine[object, object, None]) -> None:
+        run_id, broken = run.id, True
+        bind_contextvars(run_id=run_id, thread_id=run.thread_id)
         try:
             await driving
             broken = False

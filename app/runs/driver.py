@@ -108,6 +108,23 @@ class Driver:
                 self._observer.left()
             else:
                 self._observer.ended(end)
+                self._tell(end)
+
+    def _tell(self, end: Transition) -> None:
+        """One line for each run; at `debug`, since writing it costs a tenth of a short run."""
+        usage = Usage() if self._state is None else self._state.usage
+        log.debug(
+            "run_ended",
+            run_id=self._run.id,
+            status=end.status,
+            stop_reason=end.stop_reason,
+            duration_ms=None if end.finished_at is None else end.finished_at - self._run.created_at,
+            iterations=0 if self._state is None else self._state.iteration,
+            tool_calls=usage.tool_calls,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cost_usd=usage.cost_usd,
+        )
 
     async def _drive(self, preparing: Coroutine[object, object, LoopState]) -> None:
         """Run to the end from the state that `preparing` gives.
@@ -329,8 +346,12 @@ class Driver:
         """Give every open call its one result, also where the run's tools could not be built again."""
         if self._state is None:
             return
-        planner = LOST_PLANNER if self._parts is None else self._parts.planner
-        for record in close_round(self._state, planner, self._tools, "cancelled"):
+        planner, tools = LOST_PLANNER, self._tools
+        if self._parts is None:
+            tools = self._observer.tools(LOST_TOOLS)
+        else:
+            planner = self._parts.planner
+        for record in close_round(self._state, planner, tools, "cancelled"):
             self._write(record)
 
     async def _end_cancelled(self) -> None:
