@@ -143,7 +143,7 @@ class Runs:
     def follow(
         self, run_id: str, *, after: int = 0, events: Sequence[str] | None = None, tail: bool = False
     ) -> RunStream:
-        """The run's events beyond the one with id `after`, then live. `tail`: only what is new from now on."""
+        """The run's events beyond the one with id `after`, then live. `tail` without `after`: only what is new from now on."""
         path_of(run_id)
         return RunStream(self._connection, run_id=run_id, after=after, events=events, tail=tail)
 

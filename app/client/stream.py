@@ -35,8 +35,8 @@ class RunStream:
 
     After a lost connection it goes on by itself where it was. One task reads it at a time.
 
-    Raises, while iterated: `ProblemError` (the server refuses), `ConnectionFailed` (the run could not be posted),
-    `StreamLost` (it could not be taken up again), `UnexpectedAnswer`.
+    Raises, while iterated: `ProblemError` (the server refuses), `ConnectionFailed` (there was no stream at all), `StreamLost`
+    (it could not be taken up again), `UnexpectedAnswer`.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class RunStream:
         self._selection = None if events is None else ",".join(events)
         self._tail = tail
         self._over = False
+        self._begun = False
         self._held: AsyncGenerator[Event] | None = None
         self.run_id = run_id
         """`None` until the server has accepted the run."""
@@ -132,7 +133,7 @@ class RunStream:
             await asyncio.sleep(pause)
 
     def _lost(self, failure: ClientError) -> ClientError:
-        if self.run_id is None:
+        if self.run_id is None or not self._begun:
             return failure
         text = f"The stream of run {self.run_id} broke off after event {self.last_id}. {failure}"
         return StreamLost(text, run_id=self.run_id, last_id=self.last_id)
@@ -181,6 +182,7 @@ class RunStream:
             raise self._connection.refused(response.status_code, response.headers, await response.aread())
         if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
             raise self._connection.unexpected(response)
+        self._begun = True
         if self.run_id is None:
             found = _RUN_PATH.search(response.headers.get("content-location", ""))
             self.run_id = found[1] if found else None
@@ -210,7 +212,7 @@ class RunStream:
         data = event.data
         if event.event in ("run", "end"):
             self.run = _told(self.run, self.run_id, data)
-            self.run_id = self.run.id
+            self.run_id = self.run.id or None
             self._over = event.event == "end"
         elif self.run is None:
             return

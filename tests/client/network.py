@@ -99,9 +99,13 @@ class Proxy:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        writer.write(data)
-    writer.close()  # the client left, so the server must hear of it
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+    except OSError:
+        pass  # left with something unread
+    finally:
+        writer.close()  # the client left, so the server must hear of it
 
 
 @asynccontextmanager

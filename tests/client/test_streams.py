@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.client import Client, Event, NotFound, StreamLost
+from app.client import Client, ConnectionFailed, Event, NotFound, StreamLost
 from tests.client.conftest import Connect
-from tests.client.network import DROP, SILENCE, answer, canned, event, problem, proxy_to, run_json, stream
+from tests.client.network import DROP, SILENCE, answer, canned, event, problem, proxy_to, stream
 from tests.support.bodies import calls, says, scripted
 from tests.support.server import RunwireServer
 
@@ -171,13 +171,15 @@ async def test_leaving_the_loop_closes_the_connection_with_and_without_a_block(
             await client.runs.cancel(run.id, wait=True)
 
 
-async def test_fifty_streams_at_once(server: RunwireServer, connect: Connect) -> None:
+@pytest.mark.parametrize("cut_after", [None, 1500])
+async def test_fifty_streams_at_once(server: RunwireServer, connect: Connect, cut_after: int | None) -> None:
     async def one(client: Client) -> str:
         events = [item async for item in client.runs.stream(TALKING, "go")]
         check_whole(events)
         return events[0].data["run_id"]
 
-    async with asyncio.timeout(TIMEOUT_S), connect(server.url) as client:
+    async with asyncio.timeout(TIMEOUT_S), proxy_to(server.url) as proxy, connect(proxy.url) as client:
+        proxy.cut_after = cut_after
         assert len(set(await asyncio.gather(*(one(client) for _ in range(50))))) == 50
 
 
@@ -267,6 +269,23 @@ async def test_a_stream_without_progress_is_given_up_and_says_where_it_was(conne
         assert len(said.requests) == 4  # the first brought an event, so it begins the count of four
 
 
+async def test_following_a_server_that_is_down_fails_to_connect(connect: Connect) -> None:
+    async with canned(DROP) as said:
+        url = said.url
+    async with asyncio.timeout(TIMEOUT_S), connect(url, max_attempts=2) as client:
+        with pytest.raises(ConnectionFailed, match="cannot be reached"):
+            await anext(client.runs.follow("run-1", after=3))
+
+
+async def test_a_client_is_closed_right_after_its_loop_was_left(server: RunwireServer, connect: Connect) -> None:
+    async with asyncio.timeout(TIMEOUT_S), proxy_to(server.url) as proxy:
+        async with connect(proxy.url) as client:
+            async for item in client.runs.stream(TALKING, "go"):
+                assert item.id == 1
+                break
+        await proxy.until_open(0)
+
+
 async def test_progress_starts_the_count_anew(connect: Connect) -> None:
     steps = [stream(event(number, "usage"), whole=False) for number in range(2, 12)]
     last = event(12, "end", run_id="run-1", status="success", last_seq=12)
@@ -345,4 +364,3 @@ async def test_the_run_of_a_stream_fails_with_its_error(server: RunwireServer, c
         assert (posted.run.status, posted.run.ok, posted.run.finished) == ("error", False, True)
         assert posted.run.error is not None
         assert posted.run.error["code"] == "model_auth"
-        assert run_json()  # the shape that other tests use is a Run
