@@ -12,6 +12,7 @@ RunwireError
 ├── TooManyRuns             admission is full; `retry_after_s` says when to come back
 ├── Unavailable             the database or the server is not ready
 ├── ModelError              the model's side failed; ends the run with its code
+├── PluginFailed            a planner, parse policy or trimmer in Python failed; ends the run
 └── Stopped                 control flow between a driver and its parts, never seen by a caller
     ├── JournalBroken       an append could not even be made, a fault of ours: trying again would not help
     ├── Fenced              another process owns the run now: write nothing
@@ -110,11 +111,19 @@ class ModelError(RunwireError):
 
     code = "model_unavailable"
 
-    def __init__(
-        self, message: str, *, code: str | None = None, retryable: bool = False, request_id: str = ""
-    ) -> None:
+    def __init__(self, message: str, *, code: str | None = None, retryable: bool = False, request_id: str = "") -> None:
         super().__init__(message, code=code)
         self.retryable = retryable
+        self.request_id = request_id
+
+
+class PluginFailed(RunwireError):
+    """`request_id`: what finds the cause in the log, if it is there."""
+
+    code = "plugin_failed"
+
+    def __init__(self, message: str, *, request_id: str = "") -> None:
+        super().__init__(message)
         self.request_id = request_id
 
 

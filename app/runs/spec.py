@@ -27,6 +27,10 @@ Metadata = Annotated[dict[Annotated[str, Field(max_length=64)], object], Field(m
 """A caller's own labels: they are indexed, so there are few and their names are short."""
 
 
+AGENT_TYPES = ("tool_calling", "react", "react_json", "structured_chat", "xml", "self_ask")
+"""The built-in ones; a planner plugin's name is a type, too."""
+
+
 class Spec(BaseModel):
     """Base of all bodies: unknown fields are refused, types are exact (`"3"` is not 3)."""
 
