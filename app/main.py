@@ -38,7 +38,7 @@ def app_of(parts: Parts) -> FastAPI:
     app.state.parts = parts
     app.state.services = parts.services
     keyless = parts.services.keys.anonymous is not None
-    app.add_middleware(LoopbackHostMiddleware, enabled=keyless)
+    app.add_middleware(LoopbackHostMiddleware, enabled=keyless, origins=parts.cors_origins)
     app.add_middleware(BoundaryMiddleware)
     if parts.cors_origins:  # around all that answers, so that a refusal can be read by the page, too
         app.add_middleware(cors, origins=parts.cors_origins)

@@ -200,7 +200,7 @@ class BoundTools:
             except ToolWithdrawn:
                 return withdrawn(tool.name)
             left = ends - time.perf_counter()
-            attempt = await self._attempt(send, number, min(tool.timeout_s, max(left, 0.001)), live)
+            attempt = await self._attempt(call, send, number, min(tool.timeout_s, max(left, 0.001)), live)
             if attempt.kind == "output":
                 return End("success", attempt.output, meta=attempt.meta)
             if number >= limit or not may_repeat(attempt, tool.idempotent):
@@ -211,11 +211,11 @@ class BoundTools:
                 return settled(tool, attempt)
             await self._sleep(pause)
 
-    async def _attempt(self, send: Send, number: int, timeout_s: float, live: Live) -> Attempt:
+    async def _attempt(self, call: PlannedCall, send: Send, number: int, timeout_s: float, live: Live) -> Attempt:
         at, begun, sent_before, outcome, http_status = now_ms(), time.perf_counter(), live.sent, "cut", None
         live.sent = True
         try:
-            attempt = await self._guarded(send, number, timeout_s)
+            attempt = await self._guarded(call, send, number, timeout_s)
             outcome, http_status = ("success" if attempt.kind == "output" else attempt.code), attempt.http_status
         finally:
             live.attempts.append(
@@ -231,13 +231,15 @@ class BoundTools:
             live.sent = sent_before
         return attempt
 
-    async def _guarded(self, send: Send, number: int, timeout_s: float) -> Attempt:
+    async def _guarded(self, call: PlannedCall, send: Send, number: int, timeout_s: float) -> Attempt:
         """The boundary to executors: a fault of ours there must not end the run, and nobody knows what was sent."""
         try:
             return await send(number, timeout_s)
         except Exception:  # noqa: BLE001  # the named boundary to executors
             request_id = self._run.new_id()
-            _log.exception("tool_attempt_broke", run_id=self._run.run_id, request_id=request_id)
+            _log.exception(
+                "tool_attempt_broke", run_id=self._run.run_id, tool_call_id=call.tool_call_id, request_id=request_id
+            )
             text = f"the server failed while it called the tool (request {request_id})"
             return Attempt("uncertain", code="internal_error", message=text, request_id=request_id)
 
