@@ -1,7 +1,7 @@
-"""`client.agents`, `client.tools`, `client.models`: what is registered under a name."""
+"""`client.agents`, `client.tools`, `client.models`: what the server knows by a name."""
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from app.client.connection import Connection, Params, encode, path_of
 from app.client.keys import idempotency_key as _key
@@ -9,27 +9,19 @@ from app.client.runs import PAGE, read_page
 from app.client.values import JsonObject, Page, object_of
 
 
-class Registry:
-    """Named specs of one kind. They are JSON objects as the contract has them; secrets never come back."""
+class Named:
+    """Things of one kind, to read. They are JSON objects as the contract has them; secrets never come back."""
 
-    def __init__(self, connection: Connection, kind: str) -> None:
+    kind: str
+    """The first part of their paths."""
+
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._kind = kind
-
-    async def create(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None) -> JsonObject:
-        """Register it under its `name`. Raises `Conflict` when the name is taken."""
-        path = path_of(self._kind)
-        answer = await self._connection.request("POST", path, body=encode(spec), key=_key(idempotency_key))
-        return self._connection.object_of(answer, "a spec")
-
-    async def put(self, name: str, spec: Mapping[str, Any]) -> JsonObject:
-        """Register or replace it. Runs in flight keep the version that they began with."""
-        answer = await self._connection.request("PUT", path_of(self._kind, name), body=encode(spec))
-        return self._connection.object_of(answer, "a spec")
 
     async def get(self, name: str) -> JsonObject:
-        answer = await self._connection.request("GET", path_of(self._kind, name))
-        return self._connection.object_of(answer, "a spec")
+        return self._connection.object_of(
+            await self._connection.request("GET", path_of(self.kind, name)), f"an item of {self.kind}"
+        )
 
     async def list(self, *, limit: int | None = None, after: str | None = None) -> Page[JsonObject]:
         """A page, in name order."""
@@ -46,28 +38,55 @@ class Registry:
             if after is None:
                 return
 
-    async def delete(self, name: str) -> None:
-        await self._connection.request("DELETE", path_of(self._kind, name))
-
     async def _list(self, params: Params, limit: int | None, after: str | None) -> Page[JsonObject]:
         more: dict[str, str | int] = {} if limit is None else {"limit": limit}
         if after is not None:
             more["after"] = after
-        return await read_page(self._connection, path_of(self._kind), {**params, **more}, _spec)
+        return await read_page(self._connection, path_of(self.kind), {**params, **more}, self._item)
+
+    def _item(self, value: object) -> JsonObject:
+        return object_of(value, f"an item of {self.kind}")
+
+
+class Registry(Named):
+    """Things of one kind that can be registered."""
+
+    async def create(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None) -> JsonObject:
+        """Register it under its `name`. Raises `Conflict` when the name is taken."""
+        answer = await self._connection.request(
+            "POST", path_of(self.kind), body=encode(spec), key=_key(idempotency_key)
+        )
+        return self._connection.object_of(answer, f"an item of {self.kind}")
+
+    async def put(self, name: str, spec: Mapping[str, Any]) -> JsonObject:
+        """Register or replace it. Runs in flight keep the version that they began with."""
+        answer = await self._connection.request("PUT", path_of(self.kind, name), body=encode(spec))
+        return self._connection.object_of(answer, f"an item of {self.kind}")
+
+    async def delete(self, name: str) -> None:
+        await self._connection.request("DELETE", path_of(self.kind, name))
 
 
 class Agents(Registry):
     """The registered agents."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection, "agents")
+    kind = "agents"
 
 
 class Tools(Registry):
     """The registered tools and, to read, the server's plugins."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection, "tools")
+    kind = "tools"
+
+    async def list(
+        self,
+        *,
+        limit: int | None = None,
+        after: str | None = None,
+        source: Literal["registered", "plugin"] | None = None,
+    ) -> Page[JsonObject]:
+        """A page, in name order. `source`: only those."""
+        return await self._list({} if source is None else {"source": source}, limit, after)
 
     async def invoke(
         self, name: str, arguments: Mapping[str, Any], *, idempotency_key: str | None = None, timeout_s: float = 600.0
@@ -79,7 +98,7 @@ class Tools(Registry):
         """
         answer = await self._connection.request(
             "POST",
-            f"{path_of('tools', name)}/invoke",
+            f"{path_of(self.kind, name)}/invoke",
             body=encode({"arguments": arguments}),
             key=_key(idempotency_key),
             repeatable=False,
@@ -88,16 +107,7 @@ class Tools(Registry):
         return self._connection.object_of(answer, "an envelope")
 
 
-class Models:
-    """The models that the server has a name for."""
+class Models(Named):
+    """The models that the server has a name for: aliases and plugins, never their keys."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    async def list(self) -> Page[JsonObject]:
-        """The configured models, never their keys."""
-        return await read_page(self._connection, "/models", {}, _spec)
-
-
-def _spec(value: object) -> JsonObject:
-    return object_of(value, "a spec")
+    kind = "models"

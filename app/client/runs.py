@@ -9,7 +9,7 @@ import orjson
 from app.client.connection import Answer, Connection, Params, encode, path_of
 from app.client.errors import ConnectionFailed, ProblemError
 from app.client.keys import idempotency_key as _key
-from app.client.retries import AGAIN
+from app.client.retries import AGAIN, Attempts
 from app.client.stream import RunStream
 from app.client.values import Event, JsonObject, JsonObjects, NotOurs, Page, Run, Step, object_of
 
@@ -77,8 +77,11 @@ class Runs:
         except ConnectionFailed:
             pass  # lost, or longer than one request may take: find the run by its key
         except ProblemError as error:
-            if error.status not in AGAIN:
+            attempts = Attempts(self._connection.max_attempts, self._connection.pause)
+            pause = attempts.next_pause_s(error.retry_after_s) if error.status in AGAIN else None
+            if pause is None:
                 raise
+            await asyncio.sleep(pause)
         run = await self._create(body, key)
         return run if run.finished else await self.wait_for(run.id)
 

@@ -290,6 +290,21 @@ async def test_waiting_longer_than_a_request_may_take(connect: Connect) -> None:
         assert len(set(said.keys()[:2])) == 1
 
 
+async def test_waiting_honours_retry_after(connect: Connect) -> None:
+    limited = problem(429, "too_many_runs", headers={"retry_after": "1"})
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(TIMEOUT_S), canned(limited, RUN) as said, connect(said.url) as client:
+        began = loop.time()
+        assert (await client.runs.wait("demo", "hi")).ok
+        assert loop.time() - began >= 1
+    later = problem(503, "unavailable", headers={"retry_after": "3600"})
+    for refused in (later, problem(422, "unknown_agent")):
+        async with asyncio.timeout(TIMEOUT_S), canned(refused, RUN) as said, connect(said.url) as client:
+            with pytest.raises(ProblemError):
+                await client.runs.wait("demo", "hi")
+            assert len(said.requests) == 1
+
+
 async def test_waiting_for_a_run_ends_in_time(connect: Connect) -> None:
     async with (
         asyncio.timeout(TIMEOUT_S),
