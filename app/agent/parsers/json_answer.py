@@ -1,5 +1,6 @@
 """The answer inside a JSON blob while it comes: the string of `action_input` once `action` is known to be the answer."""
 
+import json
 import re
 from collections.abc import Callable
 
@@ -12,11 +13,13 @@ _MEMBER = re.compile(r'[ \t\r\n,]*+"([^"\\]{0,64}+)"[ \t\r\n]*+:[ \t\r\n]*+(?=[^
 _NAME = re.compile(r'"([^"\\]{0,64}+)"')
 _SCALAR = re.compile(r"[-+.\w]{1,64}+(?=[^-+.\w])")
 _SKIPPED = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
-_PLAIN = re.compile(r'[^"\\]++')
-_ESCAPE = re.compile(
-    r'\\(?:(["\\/bfnrt])|u(?![dD][89a-fA-F])([0-9a-fA-F]{4})|u([dD][89abAB]..)\\u([dD][c-fC-F]..))', re.DOTALL
+_HEX = "[0-9a-fA-F]"
+_RUN = re.compile(
+    rf'(?:[^"\\]++|\\(?:["\\/bfnrt]|u(?!0000|[dD][89a-fA-F]){_HEX}{{4}}|u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}))++'
 )
-_ESCAPED = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+"""Whole characters of a string: no half of a pair, no U+0000 (the blob is unreadable then)."""
+
+_LONGEST_ESCAPE = len("\\ud83d\\ude00")
 _LONGEST_WAIT = 512
 """Characters after which something unfinished between two values is given up: the answer then comes at the end."""
 
@@ -137,39 +140,18 @@ class JsonTracker:
         return text[end:], []
 
     def _string(self, text: str) -> tuple[str, list[Spoken]]:
-        pieces: list[str] = []
-        at = 0
-        while at < len(text):
-            plain = _PLAIN.match(text, at)
-            if plain is not None:
-                pieces.append(plain.group())
-                at = plain.end()
-                continue
-            escape = _ESCAPE.match(text, at)
-            if escape is None:
-                if text[at] == '"' or len(text) - at >= 12:
-                    self._state = None
-                break
-            letter, unit, high, low = escape.groups()
-            if letter is not None:
-                pieces.append(_ESCAPED[letter])
-            else:
-                try:
-                    pieces.append(chr(int(unit, 16)) if unit is not None else _pair(high, low))
-                except ValueError:
-                    self._state = None
-                    break
-            at = escape.end()
-        told = "".join(pieces)
-        return text[at:], [TextDelta(told)] if told else []
+        found = _RUN.match(text)
+        end = found.end() if found is not None else 0
+        rest = text[end:]
+        if rest.startswith('"') or len(rest) >= _LONGEST_ESCAPE:
+            self._state = None
+        if not end:
+            return rest, []
+        return rest, [TextDelta(json.loads(f'"{text[:end]}"', strict=False))]
 
     def _give_up(self, said: list[Spoken] | None = None) -> tuple[str, list[Spoken]]:
         self._state = None
         return "", said or []
-
-
-def _pair(high: str, low: str) -> str:
-    return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + (int(low, 16) - 0xDC00))
 
 
 def _reasoning(text: str) -> list[Spoken]:

@@ -7,7 +7,7 @@ from typing import cast
 from app.agent.ports import ParseError
 from app.core.actions import AgentAction, AgentFinish
 from app.core.errors import InvalidRequest
-from app.core.json import check_value, encode, encode_text
+from app.core.json import MAX_DEPTH, check_value, encode, encode_text
 from app.core.values import immutable
 
 FINAL_ACTION = "Final Answer"
@@ -16,7 +16,12 @@ FINAL_ACTION = "Final Answer"
 FENCE = re.compile(r"```[ \t]{0,8}+[\w.+#-]{0,32}+\s*+(?=[{\[])")
 """A code fence of any language whose content looks like JSON."""
 
-_DEEPEST = 64
+_MOST_TOKENS = 20_000
+"""Brackets, commas and strings up to which a blob that was cut off is completed: each costs half a microsecond."""
+
+_ODD = re.compile(r"[\x00\ud800-\udfff]|\\u0000|\\u[dD][89a-fA-F]|[0-9]{19}|[0-9][eE]")
+"""How a value that cannot be kept looks in JSON text, unless it is nested too deep."""
+
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+("|\Z|\\\Z)|[{}\[\],]', re.DOTALL)
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
 
@@ -65,7 +70,7 @@ def _completed(text: str, start: int) -> Blob | None:
     open_ends: list[str] = []
     whole, whole_ends = start, ""
     in_string = False
-    for token in _TOKEN.finditer(text, start):
+    for number, token in enumerate(_TOKEN.finditer(text, start)):
         match token.group()[0]:
             case "{" | "[" as bracket:
                 open_ends.append("}" if bracket == "{" else "]")
@@ -77,7 +82,7 @@ def _completed(text: str, start: int) -> Blob | None:
                 whole, whole_ends = token.start(), "".join(reversed(open_ends))
             case _:
                 in_string = token.group(1) != '"'
-        if len(open_ends) > _DEEPEST:
+        if len(open_ends) > MAX_DEPTH or number > _MOST_TOKENS:
             return None
     rest = text[start:]
     if in_string:
@@ -110,7 +115,7 @@ def decision(value: object, text: str) -> AgentAction | AgentFinish | ParseError
         value = cast("list[object]", value)[0]
     fields = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     action = fields.get("action")
-    if not isinstance(action, str) or not _can_be_kept(fields):
+    if not isinstance(action, str) or not _can_be_kept(fields, text):
         return unreadable(text)
     given = fields.get("action_input")
     if action == FINAL_ACTION:
@@ -127,10 +132,29 @@ def unreadable(text: str) -> ParseError:
     return ParseError(f"Could not parse LLM output: {text}")
 
 
-def _can_be_kept(value: object) -> bool:
+def _can_be_kept(fields: dict[str, object], text: str) -> bool:
+    """Whether the value can be journaled as it is: looked at closely only where the text gives a reason."""
+    if _ODD.search(text) is None:
+        return _depth_is_kept(fields)
     try:
-        check_value(value)
-        encode(value)
+        check_value(fields)
+        encode(fields)
     except (InvalidRequest, TypeError, ValueError):
         return False
     return True
+
+
+def _depth_is_kept(value: object) -> bool:
+    level: list[object] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for item in level
+            for inner in (
+                cast("dict[str, object]", item).values() if isinstance(item, dict) else cast("list[object]", item)
+            )
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return True
+    return False

@@ -3,6 +3,7 @@
 import re
 from typing import Literal
 
+from app.agent.parsers.json_blob import FENCE
 from app.agent.parsers.port import SETTLE, Spoken
 from app.agent.parsers.trimming import AnswerTrimmer
 from app.agent.parsers.unfinished import Unfinished, letters
@@ -21,7 +22,10 @@ KEYWORDS = re.compile(rf"{_BOLD}(?:{_FINAL}|{_ACTION}){_UNBOLD}{_COLON}{_UNBOLD}
 Possessive quantifiers with bounds: there is nothing to backtrack into, so a search is linear in the text.
 """
 
-ANSWER_OR_FENCE = re.compile(rf"(?P<fence>```)|{_BOLD}{_FINAL}{_UNBOLD}{_COLON}{_UNBOLD}")
+_ANSWER = rf"{_BOLD}{_FINAL}{_UNBOLD}{_COLON}{_UNBOLD}"
+ANSWER_OR_JSON = re.compile(rf"(?P<fence>{FENCE.pattern})|{_ANSWER}")
+ANSWER_OR_FENCE = re.compile(rf"(?P<fence>```)|{_ANSWER}")
+"""For a text that is still coming: any fence may become one with JSON in it."""
 
 LONGEST = 110
 """An upper bound of a keyword's length in characters."""
@@ -44,11 +48,11 @@ Found = Literal["final", "action", "input", "fence"]
 
 def kind(found: re.Match[str]) -> Found:
     """Which keyword was found."""
-    groups = found.groupdict()
-    for name in ("final", "input", "fence"):
-        if groups.get(name) is not None:
+    match found.lastgroup:
+        case "final" | "input" | "fence" as name:
             return name
-    return "action"
+        case _:
+            return "action"
 
 
 def closing_mark(text: str, first: re.Match[str]) -> str:

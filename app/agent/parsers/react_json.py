@@ -1,9 +1,10 @@
 """The ReAct JSON parser: thinking, then an action as a JSON blob in a code fence, or `Final Answer:` and plain text."""
 
-from app.agent.parsers.json_blob import FENCE, decision, read_blob, unreadable
+from app.agent.parsers.json_blob import decision, read_blob, unreadable
 from app.agent.parsers.keywords import (
     ANSWER_OR_FENCE,
     ANSWER_OR_FENCE_BEGUN,
+    ANSWER_OR_JSON,
     KeywordTracker,
     closing_mark,
     kind,
@@ -24,17 +25,14 @@ class ReactJsonParser:
     def parse(self, text: str) -> Parsed:
         first = marker = blob = None
         position = 0
-        while (found := ANSWER_OR_FENCE.search(text, position)) is not None:
+        while (found := ANSWER_OR_JSON.search(text, position)) is not None:
             if marker is not None and found.start() >= marker.end() + SETTLE:
                 break
             position = found.end()
             if kind(found) == "final":
                 first, marker = first or found, found
             elif marker is None and blob is None:
-                fence = FENCE.match(text, found.start())
-                if fence is None:
-                    continue
-                blob = read_blob(text, fence.end())
+                blob = read_blob(text, found.end())
                 if blob is None or blob.cut_off or not _closes(text, blob.end):
                     break
                 position = blob.end

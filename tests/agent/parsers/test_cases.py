@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.agent.parsers.port import Parsed
+from app.agent.parsers.port import Parsed, TextParser
 from app.agent.parsers.registry import PARSERS
 from app.agent.ports import ParseError
 from app.core.actions import AgentAction, AgentFinish
@@ -36,6 +36,11 @@ BETTER: dict[str, dict[str, Any]] = {
 
 _HINT = "\nFor troubleshooting, visit: "
 """LangChain ends its messages with an address of its documentation; ours do not."""
+
+
+def parser_of(case: dict[str, Any]) -> TextParser:
+    name: str = case["given"]["parser"]
+    return PARSERS[NAMES.get(name, name)]
 
 
 def shape(parsed: Parsed) -> dict[str, Any]:
@@ -70,16 +75,15 @@ def expected(case: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("case_id", sorted(CASES.keys() - BETTER.keys()))
 def test_a_text_is_read_as_the_peer_reads_it(case_id: str) -> None:
     case = CASES[case_id]
-    name = case["given"]["parser"]
-    assert shape(PARSERS[NAMES.get(name, name)].parse(case["given"]["text"])) == expected(case)
+    assert shape(parser_of(case).parse(case["given"]["text"])) == expected(case)
 
 
 @pytest.mark.parametrize("case_id", sorted(BETTER))
 def test_a_text_is_read_better_than_the_peer_reads_it(case_id: str) -> None:
     case = CASES[case_id]
     assert "peer_flaw" in case
-    name, text = case["given"]["parser"], case["given"]["text"]
-    got = shape(PARSERS[NAMES.get(name, name)].parse(text))
+    text = case["given"]["text"]
+    got = shape(parser_of(case).parse(text))
     want = {key: value for key, value in BETTER[case_id].items() if key != "why"}
     if "error" in want:
         want |= {"send_to_llm": True, "observation": want["error"], "llm_output": text}
