@@ -204,6 +204,18 @@ def test_a_module_holds_tools_and_models() -> None:
     assert found.describe("odd")["description"] == "Does what its model name says."
 
 
+def test_an_installed_package_offers_models_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "their_models-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-models\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[runwire.models]\nodd = tests.api.plugin_models:Odd\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert "odd" in ModelPlugins.load().names
+    (info / "entry_points.txt").write_text("[runwire.models]\nodd = tests.e2e.plugin_tools:echo\n")
+    with pytest.raises(PluginError, match=r"runwire\.models"):
+        ModelPlugins.load()
+
+
 async def test_a_plugin_with_a_providers_name_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "taken.py").write_text("from runwire import model\n\n@model('openai')\nclass Mine: ...\n")
     result = await runwire("serve", cwd=tmp_path, env={"RUNWIRE_PLUGINS": "taken", "RUNWIRE_PORT": "0"})

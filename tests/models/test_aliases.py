@@ -355,3 +355,10 @@ async def test_answers_of_an_alias_with_prices_carry_their_cost() -> None:
         assert (await ask(models, priced)).tokens.cost_usd == 0.006
         assert (await ask(models, free)).tokens.cost_usd is None
         assert not models.priced(await models.pin("t", script))
+
+
+def test_the_documented_table_is_one() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "models.md").read_text("utf-8")
+    text = page.partition("RUNWIRE_MODELS='")[2].partition("'")[0]
+    fast = read_aliases(text, {"QWEN_KEY": KEY})["fast"]
+    assert (fast.api_key, fast.description) == (KEY, "For short answers.")
