@@ -297,6 +297,20 @@ async def test_progress_starts_the_count_anew(connect: Connect) -> None:
         assert [item.id async for item in client.runs.stream("demo", "hi")] == list(range(1, 13))
 
 
+async def test_connections_that_lasted_are_no_failed_attempts(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.client.stream.HEALTHY_S", 0.0)
+    quiet = [stream(whole=False)] * 5
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        canned(stream(RUN, whole=False), *quiet, stream(event(2, "usage"), END)) as said,
+        connect(said.url, max_attempts=2) as client,
+    ):
+        assert [item.id async for item in client.runs.stream("demo", "hi")] == [1, 2, 3]
+        assert len(said.requests) == 7
+
+
 async def test_a_post_is_repeated_under_its_key_until_the_run_is_known(connect: Connect) -> None:
     busy = problem(503, "not_ready", headers={"retry_after": "0"})
     answers = (DROP, busy, answer(502, b"<html>bad gateway</html>", content_type="text/html"), stream(RUN, END))
