@@ -6,7 +6,7 @@ role are joined into one. What is joined is bytes: each message's blocks are enc
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import orjson
@@ -90,49 +90,65 @@ def encode_tool(tool: ToolDefinition) -> bytes:
 # --- turns ------------------------------------------------------------------------------------------------------------
 
 
-def _turns(messages: Sequence[Message], marker: object) -> Iterable[bytes]:
+def _turns(messages: Sequence[Message], marker: object) -> list[bytes]:
     """The conversation as user and assistant in turn. Messages without a block are left out: the API refuses empty ones."""
-    turns: list[list[Message]] = []
-    role = ""
+    turns: list[bytes] = []
+    side, turn = "", _Turn()
     for message in messages:
-        if message.role == "system" or not encode_blocks(message):
+        role = message.role
+        if role == "system":
             continue
-        side = "assistant" if message.role == "assistant" else "user"
-        if side != role:
-            turns.append([])
-            role = side
-        turns[-1].append(message)
-    for turn in turns[:-1]:
-        yield _turn(turn, encode_blocks)
-    if turns:
-        yield _last_turn(turns[-1], marker)
+        wire = message.wire.get(PROVIDER)
+        if wire is None:
+            wire = encode_blocks(message)
+        if not wire:
+            continue
+        if role != "assistant":
+            if side != "user":
+                turns += turn.encoded(side)
+                side, turn = "user", _Turn()
+            if role == "tool":
+                turn.results.append(wire)
+                turn.last_result = message
+                continue
+        elif side != role:
+            turns += turn.encoded(side)
+            side, turn = role, _Turn()
+        turn.others.append(wire)
+        turn.last_other = message
+    return [*turns, *turn.encoded(side, marker, at_the_end=True)]
 
 
-def _turn(turn: list[Message], encoded: Callable[[Message], bytes]) -> bytes:
-    role = b"assistant" if turn[0].role == "assistant" else b"user"
-    content = b",".join(filter(None, map(encoded, _results_first(turn))))
-    return b'{"role":"%b","content":[%b]}' % (role, content)
+class _Turn:
+    """What follows each other under one role. The API wants the results at the beginning of the turn after the calls."""
+
+    __slots__ = ("last_other", "last_result", "others", "results")
+
+    def __init__(self) -> None:
+        self.results: list[bytes] = []
+        self.others: list[bytes] = []
+        self.last_result: Message | None = None
+        self.last_other: Message | None = None
+
+    def encoded(self, side: str, marker: object = None, *, at_the_end: bool = False) -> tuple[bytes, ...]:
+        """The turn as one message, none when nothing is in it; at the end of the request with its ending put right."""
+        last = self.last_other or self.last_result
+        if last is None:
+            return ()
+        parts = [*self.results, *self.others]
+        if at_the_end and (marker is not None or side == "assistant"):
+            parts[-1] = _ending(last, marker)
+        return (b'{"role":"%b","content":[%b]}' % (side.encode(), b",".join(parts)),)
 
 
-def _results_first(turn: list[Message]) -> list[Message]:
-    """The API wants the results at the beginning of the turn after the calls."""
-    if len(turn) == 1 or turn[0].role == "assistant":
-        return turn
-    return sorted(turn, key=lambda message: message.role != "tool")
-
-
-def _last_turn(turn: list[Message], marker: object) -> bytes:
-    """The last one, with the cache's marker; an answer that is to be continued may not end in white space."""
-    last = _results_first(turn)[-1]
-    if marker is None and last.role != "assistant":
-        return _turn(turn, encode_blocks)
+def _ending(last: Message, marker: object) -> bytes:
+    """The last message's blocks with the cache's marker; an answer that is to be continued may not end in white space."""
     blocks = _blocks(last)
-    if last.role == "assistant" and blocks and blocks[-1].get("type") == "text":
+    if last.role == "assistant" and blocks[-1].get("type") == "text":
         blocks[-1]["text"] = str(blocks[-1]["text"]).rstrip()
     if marker is not None:
         _mark(blocks, marker)
-    ending = _join(blocks)
-    return _turn(turn, lambda message: ending if message is last else encode_blocks(message))
+    return _join(blocks)
 
 
 def _mark(blocks: list[Block], marker: object) -> None:

@@ -148,6 +148,21 @@ async def test_calls_of_one_answer_run_together_and_are_answered_in_one_turn(dem
     assert [item.data["iteration"] for item in found if item.event == "step"] == [1, 1, 1, 1]
 
 
+async def test_a_trimmed_round_keeps_its_thinking_and_the_calls_that_have_results(demo: RunwireServer) -> None:
+    wanted = [tool_use(f"t{number}", "calculator", {"expression": f"{number}+1"}) for number in range(3)]
+    agent = {"trim_intermediate_steps": 1}
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        messages_server([answers(thinking("all of them"), *wanted), says("done")]) as model,
+        demo.client(None) as client,
+    ):
+        await ran(client, run_body(claude(model.base_url), "calculator", agent=agent))
+    assert shown(model.requests[1])[1:] == [
+        {"role": "assistant", "content": [thinking("all of them"), wanted[2]]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t2", "content": "3"}]},
+    ]
+
+
 async def test_another_provider_takes_the_thread_up_without_the_blocks(demo: RunwireServer) -> None:
     async with (
         asyncio.timeout(TIMEOUT_S),

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -10,10 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.agent.context import model_messages
-from app.agent.ports import ModelRequest, PlannedCall, Round, ToolDefinition, ToolOutcome
-from app.agent.settings import AgentSettings
-from app.core.actions import AgentAction
+from app.agent.ports import ModelRequest, ToolDefinition
 from app.core.json import decode, encode
 from app.core.messages import Message, ToolCall
 from app.models.anthropic_wire import beta_header, encode_blocks, encode_request, encode_tool
@@ -278,21 +276,11 @@ def test_own_blocks_go_back_in_their_order_with_the_calls_of_the_message() -> No
     ]
 
 
-def test_a_trimmed_call_is_gone_from_the_own_blocks_too() -> None:
-    results = tuple(
-        (PlannedCall(step, 1, call.id, AgentAction("t", {}), call.id), ToolOutcome("success", "x"))
-        for step, call in enumerate(OWN.tool_calls, 1)
-    )
-    conversation = [
-        Message("user", "go"),
-        OWN,
-        *(Message("tool", "x", tool_call_id=call.id) for call in OWN.tool_calls),
-    ]
+def test_a_call_that_the_message_lost_is_gone_from_its_own_blocks_too() -> None:
     encode_blocks(OWN)  # the whole message's form is kept already
-    trimmed = model_messages(AgentSettings(trim_intermediate_steps=1), conversation, 1, [Round(OWN, results)])
-    _, assistant, user = turns(*trimmed)
-    assert [block.get("id") for block in assistant["content"] if block["type"] == "tool_use"] == ["b"]
-    assert [block["tool_use_id"] for block in user["content"]] == ["b"]
+    (turn,) = turns(replace(OWN, tool_calls=OWN.tool_calls[1:], wire={}))
+    assert [block.get("id") for block in turn["content"]] == [None, None, None, "b"]
+    assert turn["content"][0] == THOUGHT
 
 
 def test_blocks_of_another_provider_are_not_sent() -> None:
