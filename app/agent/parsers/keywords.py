@@ -55,12 +55,12 @@ def kind(found: re.Match[str]) -> Found:
             return "action"
 
 
-def closing_mark(text: str, first: re.Match[str]) -> str:
-    """The mark that ends what is around the whole decision: a fence or bold opened before its first keyword or in it."""
+def closing_mark(text: str, first: re.Match[str], last: re.Match[str]) -> str:
+    """The mark that ends what is around a decision: a fence opened before its first keyword, bold opened with its last."""
     if text.count("```", 0, first.start()) % 2:
         return "```"
-    bold = first.groupdict().get("bold")
-    return bold if bold is not None and first.group().count(bold) == 1 else ""
+    bold = last.groupdict().get("bold")
+    return bold if bold is not None and last.group().count(bold) == 1 else ""
 
 
 class KeywordTracker:

@@ -49,11 +49,11 @@ class ReactParser:
                     pass
         if first is not None and action is not None and given is not None:
             name = text[action.end() : given.start()].strip(WHITE + "*")
-            told = trimmed(before_observation(text, given.end()), closing_mark(text, first))
+            told = trimmed(before_observation(text, given.end()), closing_mark(text, first, given))
             return AgentAction(name, told.strip('"'), text)
         if first is not None and marker is not None:
             return AgentFinish(
-                {"output": trimmed(before_observation(text, marker.end()), closing_mark(text, first))}, text
+                {"output": trimmed(before_observation(text, marker.end()), closing_mark(text, first, marker))}, text
             )
         return ParseError(
             f"Could not parse LLM output: `{text}`", text, MISSING_ACTION if action is None else MISSING_INPUT, True

@@ -37,7 +37,7 @@ class ReactJsonParser:
                     break
                 position = blob.end
         if first is not None and marker is not None:
-            told = trimmed(before_observation(text, marker.end()), closing_mark(text, first))
+            told = trimmed(before_observation(text, marker.end()), closing_mark(text, first, marker))
             return AgentFinish({"output": told}, text)
         if blob is None or blob.cut_off or not _closes(text, blob.end):
             return unreadable(text)
