@@ -22,6 +22,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
+TIMEOUT_S = 20.0
+"""How long a test waits for spans before it is a failure."""
+
 ERROR = 2
 """`status` of a failed span (STATUS_CODE_ERROR)."""
 
@@ -88,14 +91,14 @@ class OtlpCollector:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def until(self, reached: Callable[[Sequence[CollectedSpan]], bool]) -> list[CollectedSpan]:
-        """Wait for spans; all that came. Under the caller's timeout."""
-        async with self._changed:
+        """Wait for spans; all that came."""
+        async with asyncio.timeout(TIMEOUT_S), self._changed:
             await self._changed.wait_for(lambda: reached(self.spans))
         return list(self.spans)
 
     async def until_asked(self) -> None:
         """Wait for a request, whatever became of it."""
-        async with self._changed:
+        async with asyncio.timeout(TIMEOUT_S), self._changed:
             await self._changed.wait_for(lambda: self.requests > 0)
 
     async def run(self, run_id: object, *, attempts: int = 1) -> list[CollectedSpan]:
