@@ -44,6 +44,9 @@ def encode_request(model: str, request: ModelRequest, params: Mapping[str, objec
     for name, value in params.items():
         if name not in RESERVED_PARAMS and name not in OWN_PARAMS and not (name == "max_tokens" and value is None):
             head[name] = value
+    stop = [text for text in request.stop if text and not text.isspace()]  # the API refuses white space
+    if stop and "stop_sequences" not in params:
+        head["stop_sequences"] = stop
     marker = params.get("cache_control")
     system = [block for message in request.messages if message.role == "system" for block in _blocks(message)]
     if system:

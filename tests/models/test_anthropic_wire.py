@@ -156,6 +156,13 @@ def test_betas_become_a_header(params: Mapping[str, object], header: str | None)
     assert beta_header(params) == header
 
 
+def test_texts_to_stop_at_are_sent_unless_params_name_others() -> None:
+    request = ModelRequest(HISTORY, stop=("\nObservation", "\n"))
+    assert sent(request)["stop_sequences"] == ["\nObservation"]
+    assert sent(request, {"stop_sequences": ["x"]})["stop_sequences"] == ["x"]
+    assert "stop_sequences" not in sent(ModelRequest(HISTORY, stop=("\n",)))
+
+
 # --- the prompt cache -------------------------------------------------------------------------------------------------
 
 
