@@ -33,6 +33,8 @@ def _origin(entry: str) -> str:
     if "*" in entry:
         raise ValueError(f"{_shown(entry)} has a wildcard; write each origin in full, or * alone for every page")
     try:
+        if not entry.isprintable():
+            raise ValueError  # urlsplit would leave line ends and tabs out
         parts = urlsplit(entry)
         port = parts.port
     except ValueError:

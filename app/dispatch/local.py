@@ -140,7 +140,7 @@ class LocalDispatcher:
 
     def submit(self, run_id: str) -> None:
         self._hub.open(run_id, 0)
-        self._queue[run_id] = self._clock()
+        self._queue.setdefault(run_id, self._clock())
         self._pump()
 
     def cancel(self, run_id: str) -> None:
