@@ -27,7 +27,7 @@ _NAMES = re.compile(
 
 _LOOKS = re.compile(
     r"(?i)\b(?:bearer|basic)\s{1,8}[a-z0-9._~+/=-]{6,}"
-    r"|(?:whsec_|rw_|sk-|sk_|ghp_|gho_|github_pat_|glpat-|xox[abeprs]-|akia|asia|aiza)[a-z0-9_.+/=-]{6,}"
+    r"|(?<![a-z0-9])(?:whsec_|rw_|sk-|sk_|ghp_|gho_|github_pat_|glpat-|xox[abeprs]-|akia|asia|aiza)[a-z0-9_.+/=-]{6,}"
     r"|\beyj[a-z0-9_-]{8,}\.[a-z0-9_-]{4,}(?:\.[a-z0-9_-]*)?"
     r"|(?<=://)[^/?#\s@]+(?=@)"
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
