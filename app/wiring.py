@@ -25,6 +25,7 @@ from app.observability.tracing_environment import TracingError
 from app.runs.agents import AgentService
 from app.runs.hub import Hub
 from app.runs.loop_parts import LoopAssembler
+from app.runs.loop_plugins import LoopPlugins
 from app.runs.retention import Retention
 from app.runs.service import RunService
 from app.settings import Settings, SettingsError
@@ -110,6 +111,7 @@ def build(settings: Settings) -> Parts:
     except ValueError as error:
         raise SettingsError(f"RUNWIRE_CORS_ORIGINS cannot be used: {error}.") from None
     plugins = PluginSet.load(settings.plugin_names, also=DEMO_TOOLS if settings.demo else ())
+    loop_plugins = LoopPlugins.load(settings.plugin_names)
     models = _models(settings, stores.secrets, egress)
     tracing = _tracing(settings, models)
     http_tools = HttpToolClient(egress)
@@ -122,12 +124,13 @@ def build(settings: Settings) -> Parts:
         new_id=new_id,
         around=None if tracing is None else tracing.around,
     )
-    agents = AgentService(stores.agents, models, tools)
+    agents = AgentService(stores.agents, models, tools, loop_plugins)
+    assembler = LoopAssembler(models, tools, new_id, loop_plugins)
     hub = Hub()
     dispatcher = LocalDispatcher(
         store=stores.runs,
         hub=hub,
-        assembler=LoopAssembler(models, tools, new_id),
+        assembler=assembler,
         new_id=new_id,
         max_running=settings.max_concurrent_runs,
         max_queued=settings.max_queued_runs,
@@ -139,7 +142,7 @@ def build(settings: Settings) -> Parts:
     streams = OpenStreams()
     if metrics is not None:
         metrics.watch(dispatcher, streams)
-    runs = RunService(stores.runs, hub, dispatcher, agents, new_id)
+    runs = RunService(stores.runs, hub, dispatcher, agents, assembler, new_id)
     services = Services(runs, agents, tools, models, keys, Lifecycle(), DatabasePing(database.ping), streams, metrics)
     retention = Retention(stores.retention, settings.retention_days)
     return Parts(

@@ -78,11 +78,9 @@ class ToolCallingPlanner:
                 yield await self._decide(chunk, turn) if isinstance(chunk, ModelAnswer) else chunk
 
     async def conclude(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
-        """The tools stay in the request, where providers want them beside earlier calls, but none may be chosen."""
+        """What the model still calls, without being offered anything, is left out."""
         request = ModelRequest(
             messages=[*self.messages(turn), Message("user", FINAL_DEMAND)],
-            tools=self._tools,
-            tool_choice="none",
             stream=self._settings.stream_output,
             call_index=turn.iteration - 1,
         )

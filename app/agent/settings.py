@@ -25,6 +25,8 @@ class Limits:
 class AgentSettings:
     type: str = "tool_calling"
     instructions: str | None = None
+    prompt: str | Mapping[str, object] | None = None
+    """A text agent's own template, or `{"template", "stop_sequence"}`."""
     tool_choice: str | Mapping[str, object] | None = "auto"
     parallel_tool_calls: bool = True
     max_parallel_tools: int = 16

@@ -8,6 +8,7 @@ from typing import cast
 import httpx
 
 from app.agent.ports import ChatModel
+from app.agent.trimming import CountTokens
 from app.core.errors import FieldError, InvalidRequest, ModelError, NotSupported
 from app.core.registry import SecretStore
 from app.core.values import immutable
@@ -20,6 +21,7 @@ from app.models.remote import REMOTE_PROVIDERS, Endpoint
 from app.models.retries import Retries
 from app.models.scripted import ScriptedModel
 from app.models.spec import check_model
+from app.models.tokenizer import Tokenizers
 
 
 @immutable
@@ -70,6 +72,7 @@ class ModelCatalog:
         self._check_url = check_url
         # None opens anything before its first call.
         self._operators: dict[Retries, ModelClient] = {}
+        self._tokenizers = Tokenizers()
         self._guarded = ModelClient(retries=options.retries, transport=guarded_transport)
 
     async def pin(self, tenant: str, spec: object, *, pointer: str = "/model") -> dict[str, object]:
@@ -221,6 +224,10 @@ class ModelCatalog:
         if client is None:
             client = self._operators[retries] = ModelClient(retries=retries)
         return client
+
+    async def token_counter(self, pinned: Mapping[str, object]) -> CountTokens:
+        """What counts the tokens of a text for a pinned model."""
+        return await self._tokenizers.counter(str(self.facts(pinned)["model"]))
 
     async def close(self) -> None:
         """Close all connections to model servers."""

@@ -52,6 +52,8 @@ def encode_request(model: str, request: ModelRequest, params: Mapping[str, objec
                 head[name] = value
         elif name not in RESERVED_PARAMS:
             head[name] = value
+    if request.stop and "stop" not in params:
+        head["stop"] = list(request.stop)
     parts = [orjson.dumps(head)[:-1], b',"messages":[', b",".join(map(encode_message, request.messages))]
     if request.tools:
         parts += (b'],"tools":[', b",".join(map(encode_tool, request.tools)))

@@ -9,6 +9,7 @@ from app.core.errors import FieldError, Forbidden, InvalidRequest, NotFound
 from app.core.idempotency import IdempotencyKey
 from app.core.principal import Principal
 from app.core.registry import Registry, Versioned
+from app.runs.agent_checks import KnownPlugins, check_agent
 from app.runs.spec import AgentSpec, RegisteredAgentSpec, RunConfig, settings_json
 from app.runs.validation import check
 
@@ -37,10 +38,11 @@ class AgentService:
     A stored agent is `{"agent": settings, "model": pinned model, "tools": [name | pin of an inline tool]}`.
     """
 
-    def __init__(self, registry: Registry, models: ModelPinner, tools: ToolPinner) -> None:
+    def __init__(self, registry: Registry, models: ModelPinner, tools: ToolPinner, plugins: KnownPlugins) -> None:
         self._registry = registry
         self._models = models
         self._tools = tools
+        self._plugins = plugins
 
     async def create(
         self, principal: Principal, body: object, idempotency: IdempotencyKey | None
@@ -107,7 +109,7 @@ class AgentService:
             model = await self._models.pin(principal.tenant, spec.model, pointer="/agent/model")
             stored, name, version = {"agent": settings_json(spec), "model": model}, None, None
         settings = _overridden(cast("dict[str, object]", stored["agent"]), config)
-        _check_choice(settings, tools)
+        check_agent(settings, tools, self._plugins, "/agent")
         at = "/agent" if config.limits.max_cost_usd is None else "/config"
         self._check_cost(settings, cast("dict[str, object]", stored["model"]), at)
         return name, {"agent": settings, "agent_version": version, "model": stored["model"], "tools": tools}
@@ -117,6 +119,7 @@ class AgentService:
         tools = [pin if isinstance(given, dict) else given for given, pin in zip(spec.tools, pins, strict=True)]
         model = await self._models.pin(principal.tenant, spec.model, pointer="/model")
         settings = settings_json(spec)
+        check_agent(settings, pins, self._plugins, "")
         self._check_cost(settings, model, "")
         return {"agent": settings, "model": model, "tools": tools}
 
@@ -158,16 +161,6 @@ def _keep_key(stored: dict[str, object], old: Versioned | None) -> None:
     same = all(new.get(name) == before.get(name) for name in ("provider", "base_url"))
     if same and "api_key" in before and "api_key" not in new:
         new["api_key"] = before["api_key"]
-
-
-def _check_choice(settings: Mapping[str, object], tools: Sequence[Mapping[str, object]]) -> None:
-    choice = settings.get("tool_choice")
-    if isinstance(choice, str) and choice not in ("auto", "none", "required", *(tool["name"] for tool in tools)):
-        raise InvalidRequest(
-            f"`tool_choice` names a tool that the agent does not have: {choice[:64]}.",
-            code="unknown_tool",
-            errors=(FieldError("/agent/tool_choice", "unknown tool"),),
-        )
 
 
 def _overridden(settings: dict[str, object], config: RunConfig) -> dict[str, object]:

@@ -13,7 +13,7 @@ from app.agent.records import Answered, Failed, Finished, Output, Record, RoundC
 from app.agent.state import LoopState
 from app.core import trace
 from app.core.clock import now_ms
-from app.core.errors import Fenced, ModelError, RunCancelled, RunwireError
+from app.core.errors import Fenced, ModelError, PluginFailed, RunCancelled, RunwireError
 from app.core.ids import IdFactory
 from app.core.messages import Message
 from app.core.usage import Usage
@@ -21,7 +21,8 @@ from app.runs.event_data import call_result, output_event, run_event, step_event
 from app.runs.fold import fold
 from app.runs.hub import Hub
 from app.runs.journal import RunJournal
-from app.runs.loop_parts import LOST_PLANNER, LOST_TOOLS, LoopAssembler, LoopParts
+from app.runs.loop_parts import LoopAssembler, LoopParts
+from app.runs.lost_parts import LOST_PLANNER, LOST_TOOLS
 from app.runs.observer import NOBODY, Observer
 from app.runs.ports import RunStore
 from app.runs.records import CallRecord, Dispatch, Progress, RunRecord, Transition
@@ -147,7 +148,7 @@ class Driver:
             if self._journal.failed or isinstance(error, Fenced) or error.code == "storage_unavailable":
                 raise
             retryable = isinstance(error, ModelError) and error.retryable
-            request_id = error.request_id if isinstance(error, ModelError) else ""
+            request_id = error.request_id if isinstance(error, ModelError | PluginFailed) else ""
             await self._end_failed(error.code, error.message, request_id, retryable=retryable)
         except Exception:
             request_id = self._new_id()

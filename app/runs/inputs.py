@@ -1,6 +1,6 @@
 """A run's input: text, messages, or AgentExecutor's keys become the messages that the run begins with."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import cast
 
 from app.core.errors import FieldError, InvalidRequest
@@ -33,6 +33,25 @@ def input_messages(value: str | dict[str, object]) -> tuple[Message, ...]:
         raise _refusal("/input/input", "must be text")
     history = _messages(value.get("chat_history", []), "/input/chat_history")
     return (*history, Message("user", text))
+
+
+def prompt_inputs(value: str | dict[str, object]) -> dict[str, object]:
+    """The prompt variables that came with a checked `input`, and `input` itself where it is text."""
+    if isinstance(value, str):
+        return {"input": value}
+    return {name: item for name, item in value.items() if name not in ("messages", "chat_history")}
+
+
+def check_variables(value: str | dict[str, object], wanted: Collection[str]) -> None:
+    """Raises `InvalidRequest` (`missing_input`) naming the prompt variables that the input lacks."""
+    given = prompt_inputs(value)
+    missing = [name for name in sorted(wanted) if name not in given]
+    if missing:
+        raise InvalidRequest(
+            f"The agent's prompt needs {', '.join(missing)}; send them beside `input`.",
+            code="missing_input",
+            errors=tuple(FieldError(f"/input/{name}", "a variable of the agent's prompt; missing") for name in missing),
+        )
 
 
 def _messages(value: object, pointer: str) -> tuple[Message, ...]:

@@ -1,28 +1,33 @@
 """Assembling a run's loop from its pinned spec: settings, planner, model and tools."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol, cast
 
 from app.agent.planners import ToolCallingPlanner
+from app.agent.plugin_planner import PluginPlanner
 from app.agent.ports import (
     ChatModel,
-    CutReason,
     Delta,
     ModelAnswer,
     ModelCall,
     ModelRequest,
-    PlannedCall,
     Planner,
     ToolDefinition,
-    ToolOutcome,
-    ToolRunner,
+    Turn,
 )
 from app.agent.settings import AgentSettings
-from app.agent.trimming import Trimmer, trim_of
+from app.agent.state import LoopState
+from app.agent.text_formats import TEXT_TYPES, text_format
+from app.agent.text_planner import TextPlanner
+from app.agent.trimming import CountTokens, KeepTokens, Trimmer, estimate_tokens, trim_of
 from app.core.errors import ModelError
 from app.core.ids import IdFactory
+from app.core.messages import Message
 from app.core.principal import Principal
 from app.core.values import immutable
+from app.runs.inputs import prompt_inputs
+from app.runs.loop_plugins import LoopPlugins, plugin_failure
 from app.runs.records import RunRecord
 from app.tools.runner import BoundTools, ToolRunContext
 
@@ -30,9 +35,11 @@ RecordDispatch = Callable[[str, int, str, bool], Awaitable[None]]
 
 
 class ModelBuilder(Protocol):
-    """What makes a model client of a pinned model (`app.models`)."""
+    """What makes a model client of a pinned model, and counts its tokens (`app.models`)."""
 
     async def build(self, tenant: str, pinned: dict[str, object]) -> ChatModel: ...
+
+    async def token_counter(self, pinned: Mapping[str, object]) -> CountTokens: ...
 
 
 class ToolBinder(Protocol):
@@ -49,20 +56,48 @@ class LoopParts:
 
 
 class LoopAssembler:
-    def __init__(self, models: ModelBuilder, tools: ToolBinder, new_id: IdFactory) -> None:
+    def __init__(
+        self, models: ModelBuilder, tools: ToolBinder, new_id: IdFactory, plugins: LoopPlugins | None = None
+    ) -> None:
         self._models = models
         self._tools = tools
         self._new_id = new_id
+        self._plugins = plugins or LoopPlugins()
 
     async def assemble(
         self, run: RunRecord, record_dispatch: RecordDispatch, around_model: Callable[[ModelCall], ModelCall]
     ) -> LoopParts:
         """`around_model` wraps the calls of the run's model. Raises `ModelError`, `InvalidRequest` when what was pinned can no longer be built (a secret is gone)."""
-        spec = run.spec
+        settings = self._settings(run)
+        pinned = cast("dict[str, object]", run.spec["model"])
+        model = await self._models.build(run.tenant, pinned)
+        tools = await self._bind(run, settings, record_dispatch)
+        trimmer = await self._trimmer(settings, pinned)
+        planner = self._planner(run, settings, around_model(model.stream), tools.definitions, trimmer)
+        return LoopParts(settings, planner, tools)
+
+    async def context(self, run: RunRecord, state: LoopState) -> Sequence[Message]:
+        """What the next model call of a run would see. Raises `InvalidRequest` as `assemble`."""
+        settings = self._settings(run)
+        tools = await self._bind(run, settings, _no_dispatch)
+        trimmer = await self._trimmer(settings, cast("dict[str, object]", run.spec["model"]))
+        planner = self._planner(run, settings, _no_model, tools.definitions, trimmer)
+        return planner.messages(Turn(state.messages, state.before, state.rounds, state.iteration + 1, self._new_id))
+
+    def _settings(self, run: RunRecord) -> AgentSettings:
         settings = settings_of(run)
-        model = await self._models.build(run.tenant, cast("dict[str, object]", spec["model"]))
-        tools = await self._tools.bind(
-            cast("list[dict[str, object]]", spec["tools"]),
+        handling = cast("dict[str, object]", run.spec["agent"]).get("handle_parsing_errors")
+        if not isinstance(handling, dict):
+            return settings
+        name = str(cast("dict[str, object]", handling)["plugin"])
+        policy = self._plugins.parse_policy(name)
+        if policy is None:
+            raise plugin_failure(name, "this server does not have it any more")
+        return replace(settings, handle_parsing_errors=policy)
+
+    async def _bind(self, run: RunRecord, settings: AgentSettings, record_dispatch: RecordDispatch) -> BoundTools:
+        return await self._tools.bind(
+            cast("list[dict[str, object]]", run.spec["tools"]),
             ToolRunContext(
                 principal=principal_of(run),
                 run_id=run.id,
@@ -73,16 +108,40 @@ class LoopAssembler:
                 record_dispatch=record_dispatch,
             ),
         )
-        return LoopParts(
-            settings,
-            ToolCallingPlanner(
-                settings,
-                around_model(model.stream),
-                tools.definitions,
-                Trimmer(trim_of(settings.trim_intermediate_steps)),
-            ),
-            tools,
+
+    async def _trimmer(self, settings: AgentSettings, pinned: Mapping[str, object]) -> Trimmer:
+        setting = settings.trim_intermediate_steps
+        if isinstance(setting, int):
+            return Trimmer(setting)
+        chooser = None
+        if "plugin" in setting:
+            name = str(setting["plugin"])
+            chooser = self._plugins.chooser(name)
+            if chooser is None:
+                raise plugin_failure(name, "this server does not have it any more")
+        trim = trim_of(setting, chooser)
+        return Trimmer(
+            trim, await self._models.token_counter(pinned) if isinstance(trim, KeepTokens) else estimate_tokens
         )
+
+    def _planner(
+        self,
+        run: RunRecord,
+        settings: AgentSettings,
+        call_model: ModelCall,
+        tools: Sequence[ToolDefinition],
+        trimmer: Trimmer,
+    ) -> Planner:
+        kind = settings.type
+        if kind == "tool_calling":
+            return ToolCallingPlanner(settings, call_model, tools, trimmer)
+        inputs = prompt_inputs(cast("str | dict[str, object]", run.input))
+        if kind in TEXT_TYPES:
+            return TextPlanner(settings, call_model, text_format(settings, tools, inputs), trimmer)
+        plugin = self._plugins.planner(kind)
+        if plugin is None:
+            raise plugin_failure(kind, "this server does not have it any more")
+        return PluginPlanner(plugin, settings, call_model, tools, inputs, trimmer, plugin_failure)
 
 
 def settings_of(run: RunRecord) -> AgentSettings:
@@ -93,29 +152,10 @@ def principal_of(run: RunRecord) -> Principal:
     return Principal(run.tenant, run.subject, None if run.scopes is None else frozenset(run.scopes))
 
 
-class _LostTools:
-    """Stands in for tools that cannot be built any more: it only says so, honestly."""
-
-    @property
-    def definitions(self) -> Sequence[ToolDefinition]:
-        return ()
-
-    async def run(self, call: PlannedCall, *, sent_before: int = 0) -> ToolOutcome:
-        return self.cut(call, "lost")
-
-    def cut(self, call: PlannedCall, reason: CutReason) -> ToolOutcome:
-        name = call.action.tool
-        if reason != "lost":
-            return ToolOutcome("cancelled", f"{name} was cancelled before it was sent; it did nothing.")
-        return ToolOutcome(
-            "unknown", f"What became of {name} is unknown. It may have taken effect or not: do not assume either."
-        )
+async def _no_dispatch(tool_call_id: str, attempt: int, tool: str, registered: bool, /) -> None:
+    """Nothing is dispatched where only the context is asked for."""
 
 
 async def _no_model(_: ModelRequest) -> AsyncGenerator[Delta | ModelAnswer]:
-    raise ModelError("The run's model cannot be built any more.", code="model_unavailable")
+    raise ModelError("There is no model here.", code="model_unavailable")
     yield  # makes it a generator
-
-
-LOST_TOOLS: ToolRunner = _LostTools()
-LOST_PLANNER: Planner = ToolCallingPlanner(AgentSettings(), _no_model, ())

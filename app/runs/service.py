@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import cast
 
-from app.agent.context import model_messages
-from app.agent.trimming import Trimmer, trim_of
+from app.agent.text_formats import prompt_variables
 from app.core.clock import now_ms
 from app.core.errors import NotFound
 from app.core.events import wire
@@ -20,8 +19,8 @@ from app.runs.event_data import run_event
 from app.runs.fold import fold
 from app.runs.follower import FollowOptions, follow
 from app.runs.hub import Hub
-from app.runs.inputs import input_messages
-from app.runs.loop_parts import settings_of
+from app.runs.inputs import check_variables, input_messages
+from app.runs.loop_parts import LoopAssembler, settings_of
 from app.runs.ports import Dispatcher, NewRun, RunFilter, RunStore
 from app.runs.records import Batch, CallRecord, RunRecord
 from app.runs.spec import RunCreate
@@ -41,12 +40,19 @@ class Accepted:
 
 class RunService:
     def __init__(
-        self, store: RunStore, hub: Hub, dispatcher: Dispatcher, agents: AgentService, new_id: IdFactory
+        self,
+        store: RunStore,
+        hub: Hub,
+        dispatcher: Dispatcher,
+        agents: AgentService,
+        assembler: LoopAssembler,
+        new_id: IdFactory,
     ) -> None:
         self._store = store
         self._hub = hub
         self._dispatcher = dispatcher
         self._agents = agents
+        self._assembler = assembler
         self._new_id = new_id
 
     async def create(
@@ -68,6 +74,7 @@ class RunService:
                 return Accepted(await self.get(principal, earlier), request, replayed=True)
         messages = input_messages(request.input)
         name, spec = await self._agents.resolve(principal, request.agent, request.config)
+        check_variables(request.input, prompt_variables(cast("dict[str, object]", spec["agent"])))
         with self._dispatcher.admit() as place:
             return await self._accept(principal, request, idempotency, messages, name, spec, trace, here=place == "now")
 
@@ -213,10 +220,7 @@ class RunService:
         """What the next model call of this run would see."""
         run = await self.get(principal, run_id)
         messages = await self._store.messages(run.thread_id, run.checkpoint_id)
-        state = fold(run, messages, await self._store.calls(run_id))
-        settings = settings_of(run)
-        trimmer = Trimmer(trim_of(settings.trim_intermediate_steps))
-        return model_messages(settings, state.messages, state.before, state.rounds, trimmer)
+        return await self._assembler.context(run, fold(run, messages, await self._store.calls(run_id)))
 
     async def cancel(self, principal: Principal, run_id: str) -> RunRecord:
         """Record the cancel, then stop the run. The run as it is after the record; terminal ones are left alone."""

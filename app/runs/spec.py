@@ -3,18 +3,21 @@
 Fields of the contract that are not built yet are refused by name (`not_supported`), never ignored.
 """
 
+import re
 from typing import Annotated, Literal, Self, cast
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
 
+from app.agent.text_formats import TEXT_TYPES, template_of
 from app.core.errors import FieldError, NotSupported
 from app.core.ids import NAME_PATTERN
 
@@ -39,6 +42,16 @@ class Spec(BaseModel):
 
 def not_supported(pointer: str, what: str) -> NotSupported:
     return NotSupported(f"{what} is not supported by this version.", errors=(FieldError(pointer, "not supported yet"),))
+
+
+def _nested(model: type[Spec], value: object) -> JsonObject:
+    """An object where a field takes other types, too: what was sent of it. Raises `ValueError` naming its first fault."""
+    try:
+        return model.model_validate(value).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from None
 
 
 class LimitsSpec(Spec):
@@ -67,6 +80,10 @@ class TrimSpec(Spec):
         return self
 
 
+class PluginRef(Spec):
+    plugin: Name
+
+
 class SettingsSpec(Spec):
     """The settings that a run may override by `config`. Names and defaults are AgentExecutor's where it has them."""
 
@@ -85,19 +102,25 @@ class SettingsSpec(Spec):
 
     @field_validator("handle_parsing_errors")
     @classmethod
-    def _no_object(cls, value: object) -> object:
-        if isinstance(value, dict):
-            raise not_supported("/handle_parsing_errors", "An object for `handle_parsing_errors`")
-        return value
+    def _policy(cls, value: object) -> object:
+        return _nested(PluginRef, cast("object", value)) if isinstance(value, dict) else value
 
     @field_validator("trim_intermediate_steps")
     @classmethod
     def _trim(cls, value: object) -> object:
         if not isinstance(value, dict):
             return value
-        if "plugin" in value:
-            raise not_supported("/trim_intermediate_steps", "A plugin for `trim_intermediate_steps`")
-        return TrimSpec.model_validate(value).model_dump(exclude_none=True)
+        return _nested(PluginRef if "plugin" in value else TrimSpec, cast("object", value))
+
+
+class PromptSpec(Spec):
+    """A text agent's prompt: its template, and where the model stops (LangChain's names)."""
+
+    template: str | None = None
+    stop_sequence: bool | Annotated[list[Annotated[str, Field(min_length=1, max_length=100)]], Field(max_length=4)] = (
+        True
+    )
+    """`true` = the type's own words, `false` = none, or a list. Four is Chat Completions' own limit."""
 
 
 class AgentSpec(SettingsSpec):
@@ -106,7 +129,7 @@ class AgentSpec(SettingsSpec):
     type: str = "tool_calling"
     model: str | JsonObject
     instructions: str | None = None
-    prompt: object = None
+    prompt: str | JsonObject | None = None
     tools: Annotated[list[str | JsonObject], Field(max_length=128)] = []
     output_schema: JsonObject | None = None
     middleware: Annotated[list[JsonObject], Field(max_length=128)] = []
@@ -114,13 +137,23 @@ class AgentSpec(SettingsSpec):
     @field_validator("type")
     @classmethod
     def _type(cls, value: str) -> str:
-        if value in ("react", "react_json", "structured_chat", "xml", "self_ask"):
-            raise not_supported("/type", f"The agent type `{value}`")
-        if value != "tool_calling":
-            raise ValueError("unknown agent type; this version has `tool_calling`")
+        if re.fullmatch(NAME_PATTERN, value) is None:
+            raise ValueError(f"must be one of {', '.join(AGENT_TYPES)}, or a planner plugin's name")
         return value
 
-    @field_validator("prompt", "output_schema", "middleware")
+    @field_validator("prompt")
+    @classmethod
+    def _prompt(cls, value: object, info: ValidationInfo) -> object:
+        kind = info.data.get("type")
+        if value is None or kind is None:
+            return value
+        if kind not in TEXT_TYPES:
+            raise ValueError("is for text agents (type react, xml, …); an agent of this type has `instructions`")
+        prompt = _nested(PromptSpec, cast("object", value)) if isinstance(value, dict) else cast("str", value)
+        template_of(kind, prompt)
+        return prompt
+
+    @field_validator("output_schema", "middleware")
     @classmethod
     def _later(cls, value: object, info: ValidationInfo) -> object:
         if value:
@@ -229,6 +262,4 @@ class RunCreate(Spec):
 
 def settings_json(spec: AgentSpec) -> dict[str, object]:
     """The part of an agent's spec that is not its model or tools, as stored."""
-    return cast(
-        "dict[str, object]", spec.model_dump(exclude={"model", "tools", "prompt", "output_schema", "middleware"})
-    )
+    return cast("dict[str, object]", spec.model_dump(exclude={"model", "tools", "output_schema", "middleware"}))
