@@ -3,16 +3,26 @@
 from app.agent.ports import ModelCall, ToolRunner
 from app.runs.observer import NOBODY, Observer, RunObserver
 from app.runs.records import RunRecord, Transition
+from app.tools.runner import BoundTools
 
 
 def observers(*members: Observer) -> Observer:
     """One observer for all; with a single member that member itself, with none `NOBODY`: then nothing is paid for.
 
-    The first member stands next to the run: it wraps the run's own model call and tools, the next one wraps what it gives.
+    The first member wraps the run's own model call and tools, the next one what that gives.
     """
     if len(members) == 1:
         return members[0]
     return Observers(members) if members else NOBODY
+
+
+def own_tools(runner: object) -> BoundTools | None:
+    """The run's own tools beneath what observers wrapped around them (their `inner`); `None` where there are none."""
+    while not isinstance(runner, BoundTools):
+        runner = getattr(runner, "inner", None)
+        if runner is None:
+            return None
+    return runner
 
 
 class Observers:

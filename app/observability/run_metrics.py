@@ -17,9 +17,9 @@ from app.agent.ports import (
 )
 from app.core.errors import ModelError
 from app.core.usage import TokenUsage
+from app.observability.observers import own_tools
 from app.observability.series import Count, Counters, Histograms, Names, Spread
 from app.runs.records import RunRecord, Transition
-from app.tools.runner import BoundTools
 
 CALL_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """Buckets for what models and tools take: milliseconds to half an hour."""
@@ -210,30 +210,31 @@ class _MeteredRun:
 class _MeteredTools:
     """A `ToolRunner` that counts each call once: when it ends, or when it is cut."""
 
-    __slots__ = ("_metrics", "_pins", "_runner")
+    __slots__ = ("_metrics", "_own", "_pins", "inner")
 
     def __init__(self, metrics: RunMetrics, runner: ToolRunner, pins: Sequence[Mapping[str, object]]) -> None:
         self._metrics = metrics
-        self._runner = runner
+        self.inner = runner
+        self._own = own_tools(runner)
         self._pins = pins
 
     @property
     def definitions(self) -> Sequence[ToolDefinition]:
-        return self._runner.definitions
+        return self.inner.definitions
 
     async def run(self, call: PlannedCall, *, sent_before: int = 0) -> ToolOutcome:
-        outcome = await self._runner.run(call, sent_before=sent_before)
+        outcome = await self.inner.run(call, sent_before=sent_before)
         self._series(call).ended(outcome)
         return outcome
 
     def cut(self, call: PlannedCall, reason: CutReason) -> ToolOutcome:
-        outcome = self._runner.cut(call, reason)
+        outcome = self.inner.cut(call, reason)
         self._series(call).ended(outcome)
         return outcome
 
     def _series(self, call: PlannedCall) -> _ToolSeries:
         name = call.action.tool
-        tool = self._runner.tool(name) if isinstance(self._runner, BoundTools) else None
+        tool = None if self._own is None else self._own.find(name)
         if tool is not None:
             return self._metrics.of_tool(name, tool.source, tool.effect)
         for pin in self._pins:

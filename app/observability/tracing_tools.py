@@ -59,6 +59,11 @@ class WatchedTools:
         self._open: dict[str, Span] = {}
 
     @property
+    def inner(self) -> ToolRunner:
+        """What is watched (see `app.observability.observers.own_tools`)."""
+        return self._runner
+
+    @property
     def definitions(self) -> Sequence[ToolDefinition]:
         return self._runner.definitions
 

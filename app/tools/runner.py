@@ -88,10 +88,6 @@ class BoundTools:
     def definitions(self) -> Sequence[ToolDefinition]:
         return self._definitions
 
-    def tool(self, name: str) -> CompiledTool | None:
-        """The tool that calls of this name go to."""
-        return self._tools.get(name)
-
     def find(self, name: str) -> CompiledTool | None:
         """A tool of this run by its name."""
         return self._tools.get(name)

@@ -28,7 +28,8 @@ async def test_probes_and_facts_need_no_key(nobody: httpx.AsyncClient) -> None:
     facts = (await nobody.get("/info")).json()
     assert facts["name"] == "runwire"
     assert {"scripted", "openai"} <= set(facts["model_providers"])
-    assert "tool_calling" in facts["agent_types"]
+    assert {"tool_calling", "react"} <= set(facts["agent_types"])
+    assert {"runs", "streams", "metrics"} <= set(facts["features"])
 
 
 async def test_a_database_that_another_version_migrated_is_not_ready_but_alive(tmp_path: Path) -> None:

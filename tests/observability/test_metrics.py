@@ -241,6 +241,17 @@ async def test_runs_beyond_the_bounds_count_as_rejected_and_waiting_ones_as_queu
             assert found.sum("runwire_queue_oldest_age_seconds") == 0
 
 
+async def test_a_tool_is_known_beneath_what_traces_wrap_around_it(tmp_path: Path, tools: ToolServer) -> None:
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}  # nobody is there
+    with RunwireServer.open(tmp_path, env=env) as server:
+        async with server.client() as client:
+            spec = tool_spec("traced", tools.url("/ok"), effect="read")
+            await ran(client, run_body(scripted(calls(("traced", {})), says("ok")), spec))
+            found = await scrape(client)
+    assert found.sum("runwire_tool_calls_total", tool="traced", effect="read", status="success") == 1
+    assert found.sum("runwire_tool_call_duration_seconds_count", tool="traced", source="inline") == 1
+
+
 async def test_metrics_need_a_key_that_may_see_everything(server: RunwireServer) -> None:
     async with server.client(None) as nobody, server.client(READER) as reader:
         check_problem(await nobody.get("/metrics"), 401, "unauthenticated")

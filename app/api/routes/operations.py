@@ -10,6 +10,7 @@ from app import __version__
 from app.api.context import authenticate, services_of
 from app.core.errors import Unavailable
 from app.core.json import encode
+from app.runs.spec import AGENT_TYPES
 
 router = APIRouter(tags=["operations"])
 
@@ -45,12 +46,15 @@ async def metrics(request: Request) -> Response:
 
 
 @router.get("/info", summary="Version and features")
-async def info() -> Response:
+async def info(request: Request) -> Response:
+    features = ["runs", "streams", "agents", "tools", "plugins", "models", "idempotency", "retention"]
+    if services_of(request).metrics is not None:
+        features.append("metrics")
     body = {
         "name": "runwire",
         "version": __version__,
-        "features": ["runs", "streams", "agents", "tools", "plugins", "idempotency"],
-        "agent_types": ["tool_calling"],
+        "features": features,
+        "agent_types": list(AGENT_TYPES),
         "model_providers": ["openai", "anthropic", "scripted", "demo"],
     }
     return Response(encode(body), media_type="application/json")
