@@ -53,13 +53,18 @@ def encode_request(model: str, request: ModelRequest, params: Mapping[str, objec
         if marker is not None:
             _mark(system, marker)
         head["system"] = system
-    if request.tools:
+    tools = request.tools
+    if tools:
         choice = _tool_choice(request)
         if choice is not None:
             head["tool_choice"] = choice
+    else:
+        tools = _mentioned(request.messages)
+        if tools:
+            head["tool_choice"] = {"type": "none"}
     parts = [orjson.dumps(head)[:-1], b',"messages":[', b",".join(_turns(request.messages, marker))]
-    if request.tools:
-        parts += (b'],"tools":[', b",".join(_tools(request.tools, marker)))
+    if tools:
+        parts += (b'],"tools":[', b",".join(_tools(tools, marker)))
     parts.append(b"]}")
     return b"".join(parts)
 
@@ -221,8 +226,12 @@ def _part(part: dict[str, object]) -> Block | None:
 def _tool_use(call: ToolCall) -> Block:
     args = call.args if isinstance(call.args, dict) else {"invalid_json": call.args}
     # A name that the model made up must not make every later request of the thread fail.
-    name = _NOT_OF_A_NAME.sub("_", call.name)[:64] or "_"
-    return {"type": "tool_use", "id": _id(call.id), "name": name, "input": args}
+    return {"type": "tool_use", "id": _id(call.id), "name": _name(call.name), "input": args}
+
+
+def _name(name: str) -> str:
+    """A tool's name in the letters that the API takes."""
+    return _NOT_OF_A_NAME.sub("_", name)[:64] or "_"
 
 
 def _id(call_id: str) -> str:
@@ -240,6 +249,12 @@ def _tools(tools: Sequence[ToolDefinition], marker: object) -> Iterable[bytes]:
         return map(encode_tool, tools)
     marked = orjson.dumps({**_tool(tools[-1]), "cache_control": marker})
     return [*map(encode_tool, tools[:-1]), marked]
+
+
+def _mentioned(messages: Sequence[Message]) -> list[ToolDefinition]:
+    """The tools that a conversation called, where none is offered any more: the API takes no call of an unknown tool."""
+    names = dict.fromkeys(_name(call.name) for message in messages for call in message.tool_calls)
+    return [ToolDefinition(name, "", {}) for name in names]
 
 
 def _tool(tool: ToolDefinition) -> dict[str, object]:

@@ -82,7 +82,8 @@ class LoopAssembler:
         tools = await self._bind(run, settings, _no_dispatch)
         trimmer = await self._trimmer(settings, cast("dict[str, object]", run.spec["model"]))
         planner = self._planner(run, settings, _no_model, tools.definitions, trimmer)
-        return planner.messages(Turn(state.messages, state.before, state.rounds, state.iteration + 1, self._new_id))
+        shown = planner.messages(Turn(state.messages, state.before, state.rounds, state.iteration + 1, self._new_id))
+        return shown if settings.type == "tool_calling" else [*shown, *_ending(state)]
 
     def _settings(self, run: RunRecord) -> AgentSettings:
         settings = settings_of(run)
@@ -142,6 +143,15 @@ class LoopAssembler:
         if plugin is None:
             raise plugin_failure(kind, "this server does not have it any more")
         return PluginPlanner(plugin, settings, call_model, tools, inputs, trimmer, plugin_failure)
+
+
+def _ending(state: LoopState) -> Sequence[Message]:
+    """What follows the run's last step: its answer, which is no part of a prompt."""
+    after = state.messages[state.before :]
+    if state.rounds:
+        last = state.rounds[-1].shown[-1]
+        after = after[next(at for at, message in enumerate(after) if message is last) + 1 :]
+    return () if state.open_calls else after
 
 
 def settings_of(run: RunRecord) -> AgentSettings:

@@ -304,3 +304,10 @@ def test_messages_and_tools_are_encoded_once() -> None:
     after = [encode_blocks(message) for message in HISTORY if message.role != "system"]
     assert all(one is other for one, other in zip(before, after, strict=True))
     assert encode_tool(TOOL) is tool
+
+
+def test_a_conversation_that_called_tools_still_goes_where_none_is_offered() -> None:
+    body = sent(ModelRequest(HISTORY))
+    assert body["tools"] == [{"name": "find", "input_schema": {"type": "object"}}]
+    assert body["tool_choice"] == {"type": "none"}
+    assert "tools" not in sent(ModelRequest([Message("user", "hi")]))
