@@ -125,7 +125,7 @@ def test_tool_choice_takes_modes_names_and_objects(
 
 
 def test_without_tools_nothing_about_tools_is_sent() -> None:
-    body = sent(ModelRequest(HISTORY, tool_choice="required", parallel_tool_calls=False))
+    body = sent(ModelRequest(HISTORY[:2], tool_choice="required", parallel_tool_calls=False))
     assert not {"tools", "tool_choice"} & body.keys()
 
 
