@@ -13,6 +13,7 @@ from app.cli.session import Session
 from app.cli.text import one_line
 from app.client.errors import NotFound
 from app.core.errors import RunwireError
+from app.models.spec import check_model
 from app.runs.spec import RegisteredAgentSpec, settings_json
 
 COLUMNS = (
@@ -126,13 +127,17 @@ def _same(spec: dict[str, object], known: Mapping[str, object]) -> bool:
 
 
 def _same_model(given: str | dict[str, object], known: object) -> bool:
-    if not isinstance(known, dict):
-        return given == known
+    if not isinstance(known, dict) or (isinstance(given, dict) and "api_key" in given):
+        return False
     there = _set_fields(cast("dict[str, object]", known))
-    if isinstance(given, str):
-        provider, colon, model = given.partition(":")
-        return there == ({"provider": provider, "model": model} if colon else {"provider": "alias", "model": given})
-    return "api_key" not in given and _set_fields(given) == there
+    if there == {"provider": "alias", "model": given}:
+        return True
+    provider = given.partition(":")[0] if isinstance(given, str) else str(given.get("provider"))
+    try:
+        pinned = check_model(given, pointer="/model", plugins=(provider,)).pinned
+    except RunwireError:
+        return False
+    return _set_fields(pinned) == there
 
 
 def _set_fields(model: Mapping[str, object]) -> dict[str, object]:

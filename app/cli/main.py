@@ -119,11 +119,15 @@ def openapi(
 
 
 def main() -> None:
+    out = sys.stdout
     try:
         app(prog_name="runwire")
     finally:
         try:
-            sys.stdout.flush()
-        except BrokenPipeError:  # the reader left; Python would fail on it again at the exit, and louder
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            out.flush()
+            left = sys.stdout is not out  # typer puts another there when it finds that nobody reads
+        except BrokenPipeError:
+            left = True
+        if left:  # Python would fail on it again at the exit, and louder
+            os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
             sys.exit(exits.PIPE_CLOSED)

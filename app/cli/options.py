@@ -28,7 +28,7 @@ def _fixed(values: tuple[str, ...]) -> Callable[[str], list[str]]:
 
 
 def _named(value: str) -> str:
-    if value in ("", ".", ".."):
+    if value in ("", ".", "..") or "/" in value:
         raise typer.BadParameter(f"{value!r} is no id or name.")
     return value
 

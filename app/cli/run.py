@@ -54,6 +54,6 @@ async def post(session: Session, wanted: RunWanted, *, detach: bool) -> int:
         else:
             session.screen.line(run.id)
         return exits.SUCCESS
-    with counted_presses() as presses:
-        async with session.patient() as client, client.runs.stream(agent, given, thread_id=wanted.thread_id) as stream:
+    async with session.patient() as client, client.runs.stream(agent, given, thread_id=wanted.thread_id) as stream:
+        with counted_presses() as presses:
             return await follow(session, client, stream, presses)

@@ -223,8 +223,8 @@ def _instant(value: object) -> str:
 
 
 async def stream_run(session: Session, run_id: str, *, after: int, tail: bool) -> int:
-    with counted_presses() as presses:
-        async with session.patient() as client, client.runs.follow(run_id, after=after, tail=tail) as stream:
+    async with session.patient() as client, client.runs.follow(run_id, after=after, tail=tail) as stream:
+        with counted_presses() as presses:
             return await follow(session, client, stream, presses)
 
 

@@ -13,7 +13,7 @@ FIRST = ("name", "provider", "model")
 
 async def list_models(session: Session) -> None:
     """The models with the columns that this server tells of them."""
-    found = [as_said(model) for model in (await session.client.models.list()).data]
+    found = [as_said(model) async for model in session.client.models.iterate()]
     screen = session.screen
     if screen.as_json:
         for model in found:

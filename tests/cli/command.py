@@ -31,13 +31,15 @@ def environment(env: Mapping[str, str]) -> dict[str, str]:
     return {**clean, "PYTHONPATH": str(ROOT), **env}
 
 
-async def start(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
+async def start(
+    *args: str, cwd: Path, env: Mapping[str, str] | None = None, stdout: int = asyncio.subprocess.PIPE
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "app", *args,
         cwd=cwd,
         env=environment(env or {}),
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
+        stdout=stdout,
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
 
@@ -45,13 +47,13 @@ async def start(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -> 
 async def finish(process: asyncio.subprocess.Process) -> Result:
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            out, err = await process.communicate()
+            out, err = cast("tuple[bytes | None, bytes]", await process.communicate())
     finally:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
     assert process.returncode is not None
-    return Result(process.returncode, out.decode(), err.decode())
+    return Result(process.returncode, (out or b"").decode(), err.decode())
 
 
 async def runwire(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -> Result:

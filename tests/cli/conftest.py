@@ -1,6 +1,7 @@
 """One demo server for the tests of the command line, with agents that behave in known ways."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -25,3 +26,19 @@ def demo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunwireSer
                 body = {"name": name, "model": {"provider": "scripted", "script": script}}
                 client.post("/agents", json=body).raise_for_status()
         yield server
+
+
+@pytest.fixture
+def closed_pipe() -> Iterator[Callable[[], int]]:
+    """Makes the writing end of a pipe that nobody reads any more."""
+    ends: list[int] = []
+
+    def make() -> int:
+        read, write = os.pipe()
+        os.close(read)
+        ends.append(write)
+        return write
+
+    yield make
+    for end in ends:
+        os.close(end)
