@@ -68,6 +68,7 @@ class RunwireServer:
             yield server
         finally:
             server.kill()
+        server.check_log()
 
     def spawn(self) -> "subprocess.Popen[bytes]":
         """Only the process, whether or not it comes up; its output is in `server.log`, the address on its stdout."""
@@ -130,6 +131,14 @@ class RunwireServer:
 
     def log(self) -> str:
         return (self.folder / "server.log").read_text(encoding="utf-8", errors="replace")
+
+    def check_log(self) -> None:
+        """No key or other secret of the settings is ever in a log: every server of the suite is held to it."""
+        log = self.log()
+        keys = [entry.split(":")[0] for entry in self.env.get("RUNWIRE_API_KEYS", "").split(",")]
+        named = [value for name, value in self.env.items() if name.endswith(("_KEY", "_SECRET", "_TOKEN"))]
+        told = [secret for secret in (*keys, *named) if secret and secret in log]
+        assert not told, f"the log tells secrets of the settings: {told}"
 
     def client(self, key: str | None = ACME, **options: object) -> httpx.AsyncClient:
         """A client of this server; `key` `None` sends none."""
