@@ -10,6 +10,13 @@ async def lookup_order(order_id: str, context: ToolContext) -> dict[str, object]
 import importlib
 from typing import TYPE_CHECKING
 
+from app.agent.plugin_api import (
+    OutputParserException,
+    PlannerContext,
+    parsing_error_handler,
+    planner,
+    step_trimmer,
+)
 from app.agent.ports import (
     ChatModel,
     ModelAnswer,
@@ -20,6 +27,7 @@ from app.agent.ports import (
     ToolCallDelta,
     ToolDefinition,
 )
+from app.core.actions import AgentAction, AgentFinish, AgentStep
 from app.core.errors import ModelError
 from app.core.messages import Message, ToolCall
 from app.core.usage import TokenUsage
@@ -68,6 +76,9 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
+    "AgentAction",
+    "AgentFinish",
+    "AgentStep",
     "ChatModel",
     "Client",
     "ClientError",
@@ -85,7 +96,9 @@ __all__ = [
     "ModelPlugin",
     "ModelRequest",
     "NotFound",
+    "OutputParserException",
     "Page",
+    "PlannerContext",
     "ProblemError",
     "ProposedCall",
     "RateLimited",
@@ -106,5 +119,8 @@ __all__ = [
     "Unauthorized",
     "UnexpectedAnswer",
     "model",
+    "parsing_error_handler",
+    "planner",
+    "step_trimmer",
     "tool",
 ]
