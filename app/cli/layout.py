@@ -41,7 +41,7 @@ def lay_out(
         if least <= width:
             break
         last = max(shown, key=lambda at: (columns[at].priority, at))
-        if columns[last].priority == 0:
+        if columns[last].priority == 0 or len(shown) == 1:
             return Layout(tuple(range(len(columns))), tuple(needs), stacked=True)
         shown.remove(last)
     room = width - least

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import cast
 
 from app.cli import exits
-from app.cli.following import counted_presses, follow
 from app.cli.inputs import split
 from app.cli.layout import Column
 from app.cli.listing import show_list, text_of, time_of
@@ -223,6 +222,8 @@ def _instant(value: object) -> str:
 
 
 async def stream_run(session: Session, run_id: str, *, after: int, tail: bool) -> int:
+    from app.cli.following import counted_presses, follow  # what draws takes long to load; lists need none of it
+
     async with session.patient() as client, client.runs.follow(run_id, after=after, tail=tail) as stream:
         with counted_presses() as presses:
             return await follow(session, client, stream, presses)
