@@ -35,6 +35,7 @@ class Settings(BaseSettings):
     database_url: str = "sqlite:///./.runwire/runwire.db"
     api_keys: SecretStr = SecretStr("")
     secret_key: SecretStr | None = None
+    public_url: str | None = None
     plugins: str = ""
     models: SecretStr = SecretStr("")
     """JSON text of model aliases (`app.models.aliases`); in `runwire.toml` a table. Secret, as addresses may be."""

@@ -23,6 +23,7 @@ from app.observability.observers import observers
 from app.observability.tracing import Tracing, open_tracing
 from app.observability.tracing_environment import TracingError
 from app.runs.agents import AgentService
+from app.runs.callbacks import CallbackService
 from app.runs.hub import Hub
 from app.runs.loop_parts import LoopAssembler
 from app.runs.loop_plugins import LoopPlugins
@@ -32,6 +33,7 @@ from app.settings import Settings, SettingsError
 from app.storage.database import Database
 from app.storage.group import unwatched
 from app.storage.open import build_stores, open_database
+from app.tools.callbacks import Callbacks
 from app.tools.demo import DEMO_TOOLS
 from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient
@@ -44,6 +46,18 @@ DEMO_AGENT: dict[str, object] = {
     "model": "demo:demo",
     "tools": ["calculator", "current_time", "text_length"],
 }
+
+
+@dataclass(slots=True)
+class BaseUrl:
+    """What others reach this server under: RUNWIRE_PUBLIC_URL, else the address it is bound to."""
+
+    given: str | None
+    bound: str = ""
+
+    @property
+    def value(self) -> str:
+        return (self.given or self.bound).rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +76,7 @@ class Parts:
     metrics: Metrics | None
     tracing: Tracing | None
     cors_origins: frozenset[str]
+    base_url: BaseUrl
 
     async def start(self) -> None:
         """Raises `Unavailable` (`database_in_use`, `storage_unavailable`, `schema_unknown`)."""
@@ -114,7 +129,9 @@ def build(settings: Settings) -> Parts:
     loop_plugins = LoopPlugins.load(settings.plugin_names)
     models = _models(settings, stores.secrets, egress)
     tracing = _tracing(settings, models)
-    http_tools = HttpToolClient(egress)
+    base_url = BaseUrl(settings.public_url)
+    callbacks = Callbacks(stores.callback_key, lambda: base_url.value)
+    http_tools = HttpToolClient(egress, callbacks=callbacks)
     tools = ToolService(
         stores.tools,
         stores.secrets,
@@ -129,6 +146,7 @@ def build(settings: Settings) -> Parts:
     hub = Hub()
     dispatcher = LocalDispatcher(
         store=stores.runs,
+        waits=stores.waits,
         hub=hub,
         assembler=assembler,
         new_id=new_id,
@@ -142,8 +160,19 @@ def build(settings: Settings) -> Parts:
     streams = OpenStreams()
     if metrics is not None:
         metrics.watch(dispatcher, streams)
-    runs = RunService(stores.runs, hub, dispatcher, agents, assembler, new_id)
-    services = Services(runs, agents, tools, models, keys, Lifecycle(), DatabasePing(database.ping), streams, metrics)
+    runs = RunService(stores.runs, stores.waits, hub, dispatcher, agents, assembler, new_id)
+    services = Services(
+        runs,
+        agents,
+        tools,
+        models,
+        CallbackService(stores.waits, dispatcher, hub, callbacks),
+        keys,
+        Lifecycle(),
+        DatabasePing(database.ping),
+        streams,
+        metrics,
+    )
     retention = Retention(stores.retention, settings.retention_days)
     return Parts(
         settings,
@@ -158,6 +187,7 @@ def build(settings: Settings) -> Parts:
         metrics,
         tracing,
         cors_origins,
+        base_url,
     )
 
 

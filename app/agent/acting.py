@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from app.agent.ports import CutReason, Planner, Round, ToolRunner
-from app.agent.records import Record, RoundClosed, StepDone
+from app.agent.ports import CutReason, Planner, Round, ToolRunner, Waiting
+from app.agent.records import CallWaits, Record, RoundClosed, StepDone
 from app.agent.settings import AgentSettings
 from app.agent.state import LoopState, OpenCall
 
@@ -17,9 +17,11 @@ async def act(
 
     At the deadline what is unfinished is stopped; what finished is kept. No task is left running, on any way out.
     """
-    todo = [item for item in state.open_calls if item.outcome is None]
+    todo = [item for item in state.open_calls if item.outcome is None and not item.waits]
     if len(todo) == 1:
         await _run_one(todo[0], tools, deadline)
+        if todo[0].waiting is not None and todo[0].waits:
+            yield (CallWaits(todo[0].call, todo[0].waiting),)
     elif todo:
         async with aclosing(_run_many(todo, tools, settings.max_parallel_tools, deadline)) as batches:
             async for records in batches:
@@ -50,14 +52,22 @@ def close_round(state: LoopState, planner: Planner, tools: ToolRunner, reason: C
     return tuple(records)
 
 
+async def _run(item: OpenCall, tools: ToolRunner) -> None:
+    result = await tools.run(item.call, sent_before=item.sent, resumed=item.resumed)
+    if isinstance(result, Waiting):
+        item.waiting, item.resumed = result, None
+    else:
+        item.outcome = result
+
+
 async def _run_one(item: OpenCall, tools: ToolRunner, deadline: float | None) -> None:
     if deadline is None:
-        item.outcome = await tools.run(item.call, sent_before=item.sent)
+        await _run(item, tools)
         return
     scope = asyncio.timeout_at(deadline)
     try:
         async with scope:
-            item.outcome = await tools.run(item.call, sent_before=item.sent)
+            await _run(item, tools)
     except TimeoutError:
         if not scope.expired():
             raise
@@ -78,7 +88,7 @@ async def _run_many(
     async def perform(item: OpenCall) -> None:
         try:
             async with gate:
-                item.outcome = await tools.run(item.call, sent_before=item.sent)
+                await _run(item, tools)
             done.append(item)
         except Exception as error:  # noqa: BLE001  (handed to the round below, which raises it)
             failed.append(error)
@@ -99,10 +109,14 @@ async def _run_many(
                 raise failed[0]
             told, done[:] = tuple(done), ()
             left -= len(told)
-            if left and told:
+            waits = [CallWaits(item.call, item.waiting) for item in told if item.waits and item.waiting is not None]
+            steps = [StepDone(item.call, item.outcome) for item in told if item.outcome is not None]
+            if left and steps:
                 for item in told:
-                    item.told = True
-                yield tuple(StepDone(item.call, item.outcome) for item in told if item.outcome is not None)
+                    item.told = item.outcome is not None
+                yield (*steps, *waits)
+            elif waits:
+                yield tuple(waits)
     finally:
         for task in tasks:
             task.cancel()

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from app.agent.acting import act, close_round
 from app.agent.parse_policy import Unhandled, handle
 from app.agent.ports import Decision, Delta, ParseError, PlannedCall, Planner, ProposedAction, ToolRunner, Turn
-from app.agent.records import Answered, Failed, Finished, Output, Record, StopReason
+from app.agent.records import Answered, Failed, Finished, Output, Parked, Record, StepDone, StopReason
 from app.agent.settings import AgentSettings
 from app.agent.state import LoopState, OpenCall
 from app.agent.stop import concludes, is_repeat, limit_reached, stopped
@@ -33,6 +33,8 @@ async def execute(
 ) -> AsyncGenerator[tuple[Record, ...]]:
     """Run the loop from where `state` stands to its end, a `Finished` or `Failed` record; `state` is updated in place.
 
+    Where only answers from outside can go on, the last record is `Parked`.
+
     Raises `ModelError` (the run ends with its code), `Stopped` (another part ended it), and `CancelledError` at any
     await; `close_round` then gives every open call its one result.
     """
@@ -42,6 +44,9 @@ async def execute(
             async with aclosing(act(state, settings, tools, deadline)) as acting:
                 async for records in acting:
                     yield records
+            if _is_parked(state):
+                yield (*_untold(state), Parked())
+                return
             closing = close_round(state, planner, tools, "time_limit")
             end = _after_round(state)
             yield (*closing, end) if end is not None else closing
@@ -115,6 +120,21 @@ async def _until(chunks: AsyncGenerator[Delta | Decision], deadline: float) -> A
                     raise _OutOfTime from None
                 raise
             yield chunk
+
+
+def _is_parked(state: LoopState) -> bool:
+    """Every call of the round has its result or waits for an answer. One with neither was stopped by the time limit."""
+    waiting = [item for item in state.open_calls if item.outcome is None]
+    return bool(waiting) and all(item.waits for item in waiting)
+
+
+def _untold(state: LoopState) -> tuple[StepDone, ...]:
+    told: list[StepDone] = []
+    for item in state.open_calls:
+        if item.outcome is not None and not item.told:
+            item.told = True
+            told.append(StepDone(item.call, item.outcome))
+    return tuple(told)
 
 
 @immutable

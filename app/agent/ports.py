@@ -155,6 +155,33 @@ class ToolOutcome:
     """`handle_tool_errors: false` met a tool's error: the run ends with code `tool_error` and this message."""
 
 
+WaitReason = Literal["tool_approval", "client_tool", "deferred"]
+
+
+@immutable
+class Waiting:
+    """A call that goes on when someone answers: a person, the caller, or the tool itself by its callback.
+
+    It is stored with the call and holds all that going on needs; nothing is held in memory meanwhile.
+    """
+
+    reason: WaitReason
+    until_ms: int
+    """When it is too late (milliseconds since the epoch)."""
+    facts: Mapping[str, object]
+    """The runner's own: JSON."""
+    shown: Mapping[str, object] | None = None
+    """What the caller is asked, an item of the `interrupt` event; `None` where nobody is asked."""
+
+
+@immutable
+class Resumed:
+    """A waiting call that was answered. `answer`: `{"decision": …}` of a person or caller, the tool's answer, or `expired`."""
+
+    waiting: Waiting
+    answer: Mapping[str, object]
+
+
 CutReason = Literal["cancelled", "time_limit", "lost"]
 
 
@@ -164,8 +191,10 @@ class ToolRunner(Protocol):
     @property
     def definitions(self) -> Sequence[ToolDefinition]: ...
 
-    async def run(self, call: PlannedCall, *, sent_before: int = 0) -> ToolOutcome:
-        """Validate, authorize, execute.
+    async def run(
+        self, call: PlannedCall, *, sent_before: int = 0, resumed: Resumed | None = None
+    ) -> ToolOutcome | Waiting:
+        """Validate, authorize, execute; or say what the call waits for, to be run again with the answer.
 
         `sent_before`: attempts recorded before a crash, of unknown fate. A call that may be repeated is repeated with
         its old key; any other comes back `unknown` at once and is not sent.
@@ -177,8 +206,8 @@ class ToolRunner(Protocol):
         ...
 
 
-ToolCallNext = Callable[[PlannedCall], Awaitable[ToolOutcome]]
-ToolMiddleware = Callable[[PlannedCall, ToolCallNext], Awaitable[ToolOutcome]]
+ToolCallNext = Callable[[PlannedCall], Awaitable[ToolOutcome | Waiting]]
+ToolMiddleware = Callable[[PlannedCall, ToolCallNext], Awaitable[ToolOutcome | Waiting]]
 
 
 # --- planner -------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ runner's dispatch record waits for it), nothing is shown before it is durable, a
 
 from typing import Literal
 
-from app.agent.ports import Delta, PlannedCall, ToolOutcome
+from app.agent.ports import Delta, PlannedCall, ToolOutcome, Waiting
 from app.core.actions import AgentFinish
 from app.core.messages import Message
 from app.core.usage import TokenUsage
@@ -49,6 +49,19 @@ class StepDone:
 
 
 @immutable
+class CallWaits:
+    """One call waits for an answer; its siblings go on."""
+
+    call: PlannedCall
+    waiting: Waiting
+
+
+@immutable
+class Parked:
+    """Nothing more can be done before an answer comes: the loop ends here and goes on from the stored state."""
+
+
+@immutable
 class RoundClosed:
     """All calls of the round have their results: the messages for the model, in call order."""
 
@@ -73,4 +86,4 @@ class Failed:
     message: str
 
 
-Record = Output | Answered | StepDone | RoundClosed | Finished | Failed
+Record = Output | Answered | StepDone | CallWaits | Parked | RoundClosed | Finished | Failed

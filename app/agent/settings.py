@@ -41,6 +41,8 @@ class AgentSettings:
     handle_tool_errors: bool | str = True
     trim_intermediate_steps: int | Mapping[str, object] = -1
     """The model sees only this many last steps of the run; values below 1 = all. Or an object (`trimming.trim_of`)."""
+    interrupt_on: Mapping[str, object] = field(default_factory=dict[str, object])
+    """By tool: when a person is asked about a call, `true` or `{"when": schema, "expires_s"}`. For the tool runner."""
     return_intermediate_steps: bool = False
     stream_output: bool = True
     limits: Limits = field(default_factory=Limits)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from app.agent.ports import PlannedCall, Round, ToolOutcome
+from app.agent.ports import PlannedCall, Resumed, Round, ToolOutcome, Waiting
 from app.core.messages import Message
 from app.core.usage import Usage
 
@@ -16,8 +16,17 @@ class OpenCall:
     """Dispatches recorded before a crash."""
     outcome: ToolOutcome | None = None
     """Set once it has a result."""
+    waiting: Waiting | None = None
+    """What it waits for; told already."""
+    resumed: Resumed | None = None
+    """Its answer, which came while the run was parked."""
     told: bool = False
     """Whether the result's `StepDone` has been yielded (or was read back from the journal)."""
+
+    @property
+    def waits(self) -> bool:
+        """There is nothing to do for it until someone answers."""
+        return self.outcome is None and self.waiting is not None and self.resumed is None
 
 
 @dataclass(slots=True)

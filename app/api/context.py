@@ -15,6 +15,7 @@ from app.core.ids import new_id
 from app.core.principal import Authenticator, Principal
 from app.core.trace import TraceContext, parse
 from app.runs.agents import AgentService
+from app.runs.callbacks import CallbackService
 from app.runs.service import RunService
 from app.tools.service import ToolService
 
@@ -68,6 +69,7 @@ class Services:
     agents: AgentService
     tools: ToolService
     models: ModelDirectory
+    callbacks: CallbackService
     keys: Authenticator
     lifecycle: Lifecycle
     ping: Callable[[], Awaitable[None]]

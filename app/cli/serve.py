@@ -113,6 +113,7 @@ async def serve(settings: Settings, *, on_ready: "asyncio.Future[str] | None" = 
         loop.add_signal_handler(number, _on_signal, stop)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     stopping = asyncio.create_task(stop.wait())
+    parts.base_url.bound = base_url(sock)
     if on_ready is not None:
         on_ready.set_result(base_url(sock))
     await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -10,7 +10,9 @@ from typing import Literal
 import structlog
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
+from app.core.clock import now_ms
 from app.core.errors import Fenced, JournalBroken, RunwireError, TooManyRuns, Unavailable
+from app.core.events import EventType
 from app.core.ids import IdFactory
 from app.core.messages import Message
 from app.runs.driver import Driver
@@ -19,12 +21,18 @@ from app.runs.loop_parts import LoopAssembler
 from app.runs.observer import NOBODY, Observer
 from app.runs.ports import RunStore
 from app.runs.records import RunRecord
+from app.runs.waiting import WaitStore
 
 log = structlog.get_logger("runwire.dispatch")
 
 FIRST_RETRY_S = 0.5
 LAST_RETRY_S = 30.0
 """A run whose journal could not be written is claimed again after a pause that doubles from the first to the last."""
+
+LATE_S = 0.05
+"""How much after its time a wait is looked at: it must be over by the database's clock, too."""
+
+LONGEST_TIMER_S = 86_400.0
 
 CANCEL_KEPT_S = 60.0
 """How long a cancel is remembered for a run that has no driver at the moment."""
@@ -35,6 +43,7 @@ class LocalDispatcher:
         self,
         *,
         store: RunStore,
+        waits: WaitStore,
         hub: Hub,
         assembler: LoopAssembler,
         new_id: IdFactory,
@@ -45,6 +54,7 @@ class LocalDispatcher:
     ) -> None:
         """`clock`: seconds, monotonic; for the age of what is queued."""
         self._store = store
+        self._waits = waits
         self._hub = hub
         self._assembler = assembler
         self._new_id = new_id
@@ -62,6 +72,9 @@ class LocalDispatcher:
         self._retries: dict[str, int] = {}
         self._pauses: dict[str, asyncio.TimerHandle] = {}
         """Runs that wait for their next claim after a failed write."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        """Parked runs, and when what they wait for is over."""
+        self._waking: set[asyncio.Task[None]] = set()
         self._given_up: set[str] = set()
         """Runs whose journal could not take what they had to tell: they end at their next claim."""
         self._entering = 0
@@ -119,6 +132,8 @@ class LocalDispatcher:
         """Take up every run that is not at its end."""
         for run_id, _ in await self._store.unfinished():
             self.submit(run_id)
+        for run_id, until_ms in await self._waits.parked():
+            self._wake_at(run_id, until_ms)
 
     def start_now(self, run: RunRecord, history: list[Message] | None) -> None:
         self._start(run, lambda driver: driver.begin(history))
@@ -133,7 +148,7 @@ class LocalDispatcher:
             new_id=self._new_id,
             observer=self._observer,
         )
-        task = asyncio.create_task(self._drive(run, drive(driver)))
+        task = asyncio.create_task(self._drive(run, driver, drive(driver)))
         self._drivers[run.id] = driver, task
         if run.id in self._cancelled:
             driver.cancel()
@@ -155,7 +170,7 @@ class LocalDispatcher:
         if pause is not None:
             pause.cancel()
             self._claim_soon(run_id)
-        elif self._queue.pop(run_id, None) is not None:
+        elif self._queue.pop(run_id, None) is not None or self._forget_timer(run_id):
             self._claim_soon(run_id)
 
     async def stop(self, grace_s: float) -> None:
@@ -165,9 +180,11 @@ class LocalDispatcher:
         """
         self._stopping = True
         self._queue.clear()
+        for timer in self._timers.values():
+            timer.cancel()
         for driver, _ in self._drivers.values():
             driver.leave()
-        tasks = [*self._claiming, *(task for _, task in self._drivers.values())]
+        tasks = [*self._claiming, *self._waking, *(task for _, task in self._drivers.values())]
         if tasks:
             await asyncio.wait(tasks, timeout=grace_s)
         for task in tasks:
@@ -196,7 +213,7 @@ class LocalDispatcher:
         given_up = run_id in self._given_up
         self._start(run, lambda driver: driver.give_up() if given_up else driver.take_up())
 
-    async def _drive(self, run: RunRecord, driving: Coroutine[object, object, None]) -> None:
+    async def _drive(self, run: RunRecord, driver: Driver, driving: Coroutine[object, object, None]) -> None:
         run_id, broken = run.id, True
         bind_contextvars(run_id=run_id, thread_id=run.thread_id)
         try:
@@ -221,8 +238,54 @@ class LocalDispatcher:
             driving.close()  # stopped before its first step
             self._drivers.pop(run_id, None)
             self._cancelled.discard(run_id)
-            self._hub.close(run_id, broken=broken)
+            parked = driver.parked_until is not None and not broken
+            self._hub.close(run_id, broken=broken, parked=parked)
+            if driver.parked_until is not None and parked:
+                self._wake_at(run_id, driver.parked_until)
+                self.wake(run_id)  # its answer may have come before it was parked
             self._pump()
+
+    def wake(self, run_id: str) -> None:
+        """An answer was kept for a run, or what it waits for is over: go on where that is enough."""
+        if not self._stopping and run_id not in self._drivers:
+            task = asyncio.create_task(self._look(run_id))
+            self._waking.add(task)
+            task.add_done_callback(self._waking.discard)
+
+    def tell(self, run_id: str, event: EventType, data: Mapping[str, object]) -> bool:
+        entry = self._drivers.get(run_id)
+        return entry is not None and entry[0].tell(event, data)
+
+    async def _look(self, run_id: str) -> None:
+        clear_contextvars()
+        try:
+            ready = await self._waits.wake(run_id)
+        except RunwireError as error:
+            log.error("run_not_woken", run_id=run_id, code=error.code)
+            self._wake_in(run_id, LAST_RETRY_S)
+            return
+        if ready and run_id not in self._drivers:
+            self._forget_timer(run_id)
+            self.submit(run_id)
+
+    def _wake_at(self, run_id: str, until_ms: int) -> None:
+        self._wake_in(run_id, max(0.0, (until_ms - now_ms()) / 1000 + LATE_S))
+
+    def _wake_in(self, run_id: str, seconds: float) -> None:
+        self._forget_timer(run_id)
+        # A longer timer than the loop takes, or a clock that is set back, only makes it look once more.
+        self._timers[run_id] = asyncio.get_running_loop().call_later(min(seconds, LONGEST_TIMER_S), self._due, run_id)
+
+    def _due(self, run_id: str) -> None:
+        self._timers.pop(run_id, None)
+        self._wake_in(run_id, LAST_RETRY_S)  # if it is not ready yet, or cannot be looked up
+        self.wake(run_id)
+
+    def _forget_timer(self, run_id: str) -> bool:
+        timer = self._timers.pop(run_id, None)
+        if timer is not None:
+            timer.cancel()
+        return timer is not None
 
     def _retry_later(self, run_id: str, error: RunwireError) -> None:
         tries = self._retries[run_id] = self._retries.get(run_id, 0) + 1

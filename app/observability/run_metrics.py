@@ -11,9 +11,11 @@ from app.agent.ports import (
     ModelCall,
     ModelRequest,
     PlannedCall,
+    Resumed,
     ToolDefinition,
     ToolOutcome,
     ToolRunner,
+    Waiting,
 )
 from app.core.errors import ModelError
 from app.core.usage import TokenUsage
@@ -222,9 +224,12 @@ class _MeteredTools:
     def definitions(self) -> Sequence[ToolDefinition]:
         return self.inner.definitions
 
-    async def run(self, call: PlannedCall, *, sent_before: int = 0) -> ToolOutcome:
-        outcome = await self.inner.run(call, sent_before=sent_before)
-        self._series(call).ended(outcome)
+    async def run(
+        self, call: PlannedCall, *, sent_before: int = 0, resumed: Resumed | None = None
+    ) -> ToolOutcome | Waiting:
+        outcome = await self.inner.run(call, sent_before=sent_before, resumed=resumed)
+        if isinstance(outcome, ToolOutcome):
+            self._series(call).ended(outcome)
         return outcome
 
     def cut(self, call: PlannedCall, reason: CutReason) -> ToolOutcome:

@@ -10,7 +10,7 @@ from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
 from opentelemetry.semconv.attributes.http_attributes import HTTP_RESPONSE_STATUS_CODE
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
-from app.agent.ports import CutReason, PlannedCall, ToolDefinition, ToolOutcome, ToolRunner
+from app.agent.ports import CutReason, PlannedCall, Resumed, ToolDefinition, ToolOutcome, ToolRunner, Waiting
 from app.core.ids import NAME_PATTERN
 from app.core.trace import CURRENT, TraceContext
 from app.observability.tracing_content import Content
@@ -67,7 +67,9 @@ class WatchedTools:
     def definitions(self) -> Sequence[ToolDefinition]:
         return self._runner.definitions
 
-    async def run(self, call: PlannedCall, *, sent_before: int = 0) -> ToolOutcome:
+    async def run(
+        self, call: PlannedCall, *, sent_before: int = 0, resumed: Resumed | None = None
+    ) -> ToolOutcome | Waiting:
         name = call.action.tool
         span = self._start(f"{EXECUTE_TOOL} {name}" if _NAME.match(name) else EXECUTE_TOOL, call)
         self._open[call.tool_call_id] = span
@@ -76,9 +78,14 @@ class WatchedTools:
         outside = CURRENT.get()
         CURRENT.set(standing_in(span, self._trace))
         try:
-            outcome = await self._runner.run(call, sent_before=sent_before)
+            outcome = await self._runner.run(call, sent_before=sent_before, resumed=resumed)
         finally:
             CURRENT.set(outside)
+        if isinstance(outcome, Waiting):  # this part of its life is over
+            self._open.pop(call.tool_call_id, None)
+            span.set_attribute("runwire.tool.waits", outcome.reason)
+            span.end()
+            return outcome
         # Only here: a call that was stopped gets its outcome from `cut`.
         self._end(call.tool_call_id, outcome, None)
         return outcome

@@ -7,6 +7,7 @@ from app.agent.plugin_api import ParsingErrorPlugin, PlannerPlugin, TrimPlugin
 from app.core.errors import FieldError, InvalidRequest
 from app.core.json import encode_text
 from app.runs.spec import AGENT_TYPES
+from app.tools.approval import rule_of
 
 Settings = Mapping[str, object]
 
@@ -24,6 +25,7 @@ def check_agent(settings: Settings, tools: Sequence[Mapping[str, object]], plugi
     names = [str(tool["name"]) for tool in tools]
     _check_choice(settings, names, pointer)
     _check_type(str(settings["type"]), names, plugins, pointer)
+    _check_interrupts(settings, names, pointer)
     _check_plugin(settings, "handle_parsing_errors", plugins.names(ParsingErrorPlugin), pointer)
     _check_plugin(settings, "trim_intermediate_steps", plugins.names(TrimPlugin), pointer)
 
@@ -58,6 +60,18 @@ def _check_type(kind: str, names: Sequence[str], plugins: KnownPlugins, pointer:
     if allowed is not None and allowed != set(names):
         detail = f"Allowed tools ({encode_text(sorted(allowed))}) different than provided tools ({encode_text(names)})"
         raise InvalidRequest(f"{detail}.", errors=(FieldError(f"{pointer}/tools", detail),))
+
+
+def _check_interrupts(settings: Settings, names: Sequence[str], pointer: str) -> None:
+    for name, rule in cast("Mapping[str, object]", settings.get("interrupt_on") or {}).items():
+        at = f"{pointer}/interrupt_on/{name}"
+        if name not in names:
+            raise InvalidRequest(
+                f"`interrupt_on` names a tool that the agent does not have: {name}.",
+                code="unknown_tool",
+                errors=(FieldError(at, "unknown tool"),),
+            )
+        rule_of(rule, at)
 
 
 def _check_plugin(settings: Settings, field: str, known: Sequence[str], pointer: str) -> None:

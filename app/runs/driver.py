@@ -2,22 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, aclosing
 
 import structlog
 
 from app.agent.executor import close_round, execute
 from app.agent.ports import ToolRunner
-from app.agent.records import Answered, Failed, Finished, Output, Record, RoundClosed, StepDone
+from app.agent.records import Answered, CallWaits, Failed, Finished, Output, Parked, Record, RoundClosed, StepDone
 from app.agent.state import LoopState
 from app.core import trace
 from app.core.clock import now_ms
 from app.core.errors import Fenced, ModelError, PluginFailed, RunCancelled, RunwireError
+from app.core.events import EventType
 from app.core.ids import IdFactory
 from app.core.messages import Message
 from app.core.usage import Usage
-from app.runs.event_data import call_result, output_event, run_event, step_event
+from app.runs.event_data import call_result, call_wait, interrupt_of, output_event, run_event, step_event
 from app.runs.fold import fold
 from app.runs.hub import Hub
 from app.runs.journal import RunJournal
@@ -62,6 +63,8 @@ class Driver:
         self._leaving = False
         self._end: Transition | None = None
         """Set when the `end` event is added; nothing may follow it."""
+        self.parked_until: int | None = None
+        """Set when the run was let go until an answer comes: the time (milliseconds) when waiting is over at the latest."""
         self._paced = False
         """A tool of the open round was dispatched, so the round waited for the journal."""
 
@@ -81,6 +84,14 @@ class Driver:
         self._leaving = True
         if self._task is not None and self._end is None and (self._state is None or not self._state.open_calls):
             self._task.cancel()
+
+    def tell(self, event: EventType, data: Mapping[str, object]) -> bool:
+        """Add an event from outside the loop; false when the run is ending or being let go."""
+        if self._task is None or self._end is not None or self.parked_until is not None or self._journal.failed:
+            return False
+        self._journal.emit(event, data)
+        self._journal.start()
+        return True
 
     async def begin(self, history: list[Message] | None) -> None:
         """Run to the end from the start; the `run` event is journaled. `history`: the conversation, `None` reads it."""
@@ -165,11 +176,12 @@ class Driver:
 
     async def _take_up(self) -> LoopState:
         run = self._run
-        if not (run.cancel_requested and run.last_seq == 0):  # cancelled while it was queued: it never ran
+        # Nothing to tell of a run that was cancelled while it was queued, nor of one whose tool has answered: it ran on.
+        if not (run.cancel_requested and run.last_seq == 0) and run.parked != "tools":
             self._journal.emit("run", run_event(run))
             await self._journal.commit()
         messages = await self._store.messages(run.thread_id, run.checkpoint_id)
-        return fold(run, messages, await self._store.calls(run.id))
+        return fold(run, messages, await self._store.calls(run.id), now_ms())
 
     async def _loop(self, preparing: Coroutine[object, object, LoopState]) -> None:
         journal, run = self._journal, self._run
@@ -225,7 +237,7 @@ class Driver:
             case RoundClosed():
                 return not self._paced
             case _:
-                return isinstance(last, Finished | Failed)
+                return isinstance(last, Finished | Failed | Parked)
 
     async def _record_dispatch(self, tool_call_id: str, attempt: int, tool: str, registered: bool) -> None:
         self._paced = True
@@ -240,6 +252,10 @@ class Driver:
             case StepDone():
                 self._journal.emit("step", step_event(record))
                 self._journal.add_result(call_result(record))
+            case CallWaits():
+                self._write_wait(record)
+            case Parked():
+                self._write_parking()
             case RoundClosed():
                 self._add_messages(record.messages)
             case Finished():
@@ -300,6 +316,25 @@ class Driver:
             )
         if answer.message is not None:
             self._add_messages((answer.message,))
+
+    def _write_wait(self, waits: CallWaits) -> None:
+        interrupt = interrupt_of(self._run, waits, now_ms())
+        if interrupt is not None:
+            self._journal.emit("interrupt", {"interrupts": [interrupt.shown]})
+        self._journal.add_wait(call_wait(waits), interrupt)
+
+    def _write_parking(self) -> None:
+        """Let the run go: `interrupted` where somebody is asked, else it runs on without anything held for it."""
+        assert self._state is not None
+        waiting = [item.waiting for item in self._state.open_calls if item.waits and item.waiting is not None]
+        self.parked_until = min(item.until_ms for item in waiting)
+        if all(item.shown is None for item in waiting):
+            self._journal.set_transition(Transition("running", None, None, None, None, parked="tools"))
+            return
+        run = self._run
+        run.status = "interrupted"
+        self._journal.emit("run", run_event(run))
+        self._journal.set_transition(Transition("interrupted", "awaiting_input", None, None, None, parked="people"))
 
     def _add_messages(self, messages: tuple[Message, ...]) -> None:
         if messages:

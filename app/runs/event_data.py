@@ -1,9 +1,12 @@
 """The data of a run's events, and the row of a finished call: how the loop's records look outside."""
 
-from app.agent.ports import Delta, ReasoningDelta, TextDelta
-from app.agent.records import Output, StepDone
+from collections.abc import Mapping
+from typing import Any, cast
+
+from app.agent.ports import Delta, ReasoningDelta, TextDelta, Waiting
+from app.agent.records import CallWaits, Output, StepDone
 from app.core.clock import rfc3339
-from app.runs.records import CallResult, RunRecord
+from app.runs.records import CallResult, CallWait, Interrupt, RunRecord
 
 
 def run_event(run: RunRecord) -> dict[str, object]:
@@ -60,3 +63,31 @@ def call_result(step: StepDone) -> CallResult:
         started_at=outcome.started_at,
         duration_ms=outcome.duration_ms,
     )
+
+
+def call_wait(waits: CallWaits) -> CallWait:
+    """The row of a call that begins to wait; its chain and attempts so far are among the runner's facts."""
+    waiting = waits.waiting
+    return CallWait(waits.call.tool_call_id, wait_json(waiting), _items(waiting, "attempts"), _items(waiting, "chain"))
+
+
+def interrupt_of(run: RunRecord, waits: CallWaits, now: int) -> Interrupt | None:
+    waiting, shown = waits.waiting, waits.waiting.shown
+    if shown is None:
+        return None
+    return Interrupt(str(shown["id"]), run.id, waits.call.tool_call_id, waiting.reason, shown, now, waiting.until_ms)
+
+
+def wait_json(waiting: Waiting) -> dict[str, object]:
+    return {
+        "reason": waiting.reason, "until_ms": waiting.until_ms, "facts": waiting.facts, "shown": waiting.shown,
+    }  # fmt: skip
+
+
+def waiting_of(wait: Mapping[str, Any]) -> Waiting:
+    """The inverse of `wait_json`."""
+    return Waiting(wait["reason"], wait["until_ms"], wait["facts"], wait["shown"])
+
+
+def _items(waiting: Waiting, name: str) -> tuple[Mapping[str, object], ...]:
+    return tuple(cast("list[Mapping[str, object]]", waiting.facts.get(name) or ()))

@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from typing import cast
 
-from app.agent.ports import PlannedCall, Round, ToolOutcome
+from app.agent.ports import PlannedCall, Resumed, Round, ToolOutcome
 from app.agent.state import LoopState, OpenCall
 from app.core.actions import AgentAction, AgentActionMessageLog
 from app.core.messages import Message
 from app.core.usage import Usage
+from app.runs.event_data import waiting_of
 from app.runs.records import CallRecord, RunRecord
 
 
-def fold(run: RunRecord, messages: Sequence[Message], calls: Sequence[CallRecord]) -> LoopState:
+def fold(run: RunRecord, messages: Sequence[Message], calls: Sequence[CallRecord], now: int = 0) -> LoopState:
     """The loop's state from the run's projection, its thread's messages and its calls (in step order).
+
+    `now` (milliseconds since the epoch) tells which waiting calls are past their time.
 
     A round is open when its results are not in the conversation yet. In it, calls that are done keep their result, calls
     with a recorded dispatch are marked as sent, the others are simply still to be sent.
@@ -39,7 +42,7 @@ def fold(run: RunRecord, messages: Sequence[Message], calls: Sequence[CallRecord
             state.rounds.append(Round(message, results, told))
         else:
             state.open_message = message or spoken
-            state.open_calls = [_open(call, record) for call, record in zip(planned, records, strict=True)]
+            state.open_calls = [_open(call, record, now) for call, record in zip(planned, records, strict=True)]
     return state
 
 
@@ -85,9 +88,18 @@ def outcome_of(record: CallRecord) -> ToolOutcome:
     )
 
 
-def _open(call: PlannedCall, record: CallRecord) -> OpenCall:
+def _open(call: PlannedCall, record: CallRecord, now: int) -> OpenCall:
     if record.state in ("done", "unknown"):
         return OpenCall(call, record.attempts, outcome_of(record), told=True)
+    if record.state == "waiting" and record.wait is not None:
+        waiting = waiting_of(record.wait)
+        answer = record.late_result if waiting.reason == "deferred" else record.answer
+        if answer is None and now >= waiting.until_ms:
+            answer = {"decision": "expired"}
+        resumed = None if answer is None else Resumed(waiting, answer)
+        return OpenCall(call, record.attempts, waiting=waiting, resumed=resumed)
+    if record.wait is not None and record.answer is not None:  # allowed, and then sent: as it was allowed
+        return OpenCall(call, record.attempts, resumed=Resumed(waiting_of(record.wait), record.answer))
     return OpenCall(call, record.attempts)
 
 

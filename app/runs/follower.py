@@ -28,12 +28,16 @@ class FollowOptions:
     """The last sequence number the reader has."""
     types: Collection[str] | None = None
     """Event types wanted besides those always sent; `None` = all."""
+    hold: bool = False
+    """Stay while the run waits for a person."""
     quiet_s: float = 8.0
     """After so many seconds with nothing to say an empty piece is yielded, for the caller's keep-alive (due within 10 s)."""
 
 
 async def follow(store: RunStore, hub: Hub, tenant: str, run_id: str, options: FollowOptions) -> AsyncGenerator[bytes]:
     """Yield pieces of whole events (wire bytes), `b""` when quiet; returns after the run's last event.
+
+    That is its `end`, or the `run` event of a run that waits for a person.
 
     Raises `Unavailable` when the stream has to stop without it (shutdown, the run lost its driver): abort the connection,
     so that the client resumes.
@@ -65,13 +69,14 @@ async def follow(store: RunStore, hub: Hub, tenant: str, run_id: str, options: F
                 run = await store.get(tenant, run_id)
                 if run is None:
                     raise Unavailable("The run was deleted.")
-                if run.status in TERMINAL and run.last_seq <= cursor:
+                over = run.status in TERMINAL or (run.status == "interrupted" and not options.hold)
+                if over and run.last_seq <= cursor:
                     return
             if now() - spoke >= options.quiet_s:  # whatever came meanwhile: it may all have been filtered out
                 yield b""
                 spoke = now()
             left = spoke + options.quiet_s - now()
-            await hub.wait(tail, cursor, left if tail.driven else min(left, ELSEWHERE_POLL_S))
+            await hub.wait(tail, cursor, left if tail.driven or tail.parked else min(left, ELSEWHERE_POLL_S))
     finally:
         hub.leave(run_id, tail)
 

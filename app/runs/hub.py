@@ -22,6 +22,8 @@ class Tail:
     size: int = 0
     driven: bool = False
     """A driver of this process is at work, or the run waits in this process for one."""
+    parked: bool = False
+    """The run was let go until an answer comes to this process: nobody needs to look whether it goes on elsewhere."""
     followers: int = 0
     broken: bool = False
     """The run lost its driver without an end (storage failed): streams are aborted so that readers come back."""
@@ -54,7 +56,7 @@ class Hub:
         if tail is None:
             tail = self._tails[run_id] = Tail(reached)
         tail.driven = True
-        tail.broken = False
+        tail.parked = tail.broken = False
         return tail
 
     def publish(self, run_id: str, batch: Batch) -> None:
@@ -69,13 +71,13 @@ class Hub:
         tail.reached = batch.last_seq
         tail.wake()
 
-    def close(self, run_id: str, *, broken: bool = False) -> None:
+    def close(self, run_id: str, *, broken: bool = False, parked: bool = False) -> None:
         """No driver of this process is at work on the run any more."""
         tail = self._tails.get(run_id)
         if tail is None:
             return
         tail.driven = False
-        tail.broken = broken
+        tail.broken, tail.parked = broken, parked
         tail.wake()
         self._drop_unused(run_id, tail)
 

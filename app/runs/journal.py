@@ -18,9 +18,11 @@ from app.runs.records import (
     Batch,
     CallRecord,
     CallResult,
+    CallWait,
     Checkpoint,
     Dispatch,
     DispatchVerdict,
+    Interrupt,
     Progress,
     RunRecord,
     Transition,
@@ -37,8 +39,8 @@ class _Pending:
     """What the next append will hold."""
 
     __slots__ = (
-        "calls", "checkpoint", "dispatches", "index", "parts", "private", "progress", "results", "size", "transition",
-        "waiters", "written",
+        "calls", "checkpoint", "dispatches", "index", "interrupts", "parts", "private", "progress", "results", "size", "transition",
+        "waiters", "waits", "written",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -51,6 +53,8 @@ class _Pending:
         self.checkpoint: Checkpoint | None = None
         self.calls: list[CallRecord] = []
         self.results: list[CallResult] = []
+        self.waits: list[CallWait] = []
+        self.interrupts: list[Interrupt] = []
         self.dispatches: list[tuple[Dispatch, asyncio.Future[DispatchVerdict]]] = []
         self.written = False
         """An append was tried with it; it is durable unless the journal has failed."""
@@ -65,6 +69,7 @@ class _Pending:
             or self.checkpoint
             or self.calls
             or self.results
+            or self.waits
             or self.progress
         )
 
@@ -136,6 +141,11 @@ class RunJournal:
 
     def add_result(self, result: CallResult) -> None:
         self._next.results.append(result)
+
+    def add_wait(self, wait: CallWait, interrupt: Interrupt | None) -> None:
+        self._next.waits.append(wait)
+        if interrupt is not None:
+            self._next.interrupts.append(interrupt)
 
     def add_checkpoint(self, checkpoint_id: str, messages: list[dict[str, object]], now: int) -> None:
         """Append to the thread's messages. Two in one transaction become one checkpoint."""
@@ -218,6 +228,8 @@ class RunJournal:
                     tuple(pending.calls),
                     tuple(pending.results),
                     tuple(dispatch for dispatch, _ in pending.dispatches),
+                    tuple(pending.waits),
+                    tuple(pending.interrupts),
                 )
             )
             if result.fenced:

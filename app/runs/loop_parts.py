@@ -29,6 +29,7 @@ from app.core.values import immutable
 from app.runs.inputs import prompt_inputs
 from app.runs.loop_plugins import LoopPlugins, plugin_failure
 from app.runs.records import RunRecord
+from app.tools.approval import ApprovalRule, rule_of
 from app.tools.runner import BoundTools, ToolRunContext
 
 RecordDispatch = Callable[[str, int, str, bool], Awaitable[None]]
@@ -85,6 +86,11 @@ class LoopAssembler:
         shown = planner.messages(Turn(state.messages, state.before, state.rounds, state.iteration + 1, self._new_id))
         return shown if settings.type == "tool_calling" else [*shown, *_ending(state)]
 
+    async def input_faults(self, run: RunRecord, tool: str, tool_input: object) -> Sequence[tuple[str, str]]:
+        """What is wrong with an input for a tool as the run pinned it: (pointer, detail)."""
+        tools = await self._bind(run, settings_of(run), _no_dispatch)
+        return tools.input_faults(tool, tool_input)
+
     def _settings(self, run: RunRecord) -> AgentSettings:
         settings = settings_of(run)
         handling = cast("dict[str, object]", run.spec["agent"]).get("handle_parsing_errors")
@@ -107,6 +113,7 @@ class LoopAssembler:
                 handle_tool_errors=settings.handle_tool_errors,
                 new_id=self._new_id,
                 record_dispatch=record_dispatch,
+                approvals=_approvals(settings.interrupt_on),
             ),
         )
 
@@ -143,6 +150,11 @@ class LoopAssembler:
         if plugin is None:
             raise plugin_failure(kind, "this server does not have it any more")
         return PluginPlanner(plugin, settings, call_model, tools, inputs, trimmer, plugin_failure)
+
+
+def _approvals(interrupt_on: Mapping[str, object]) -> dict[str, list[ApprovalRule]]:
+    rules = {name: rule_of(setting) for name, setting in interrupt_on.items()}
+    return {name: [rule] for name, rule in rules.items() if rule is not None}
 
 
 def _ending(state: LoopState) -> Sequence[Message]:

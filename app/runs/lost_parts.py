@@ -8,6 +8,7 @@ from app.agent.ports import (
     Delta,
     PlannedCall,
     Planner,
+    Resumed,
     ToolDefinition,
     ToolOutcome,
     ToolRunner,
@@ -23,7 +24,7 @@ class _LostTools:
     def definitions(self) -> Sequence[ToolDefinition]:
         return ()
 
-    async def run(self, call: PlannedCall, *, sent_before: int = 0) -> ToolOutcome:
+    async def run(self, call: PlannedCall, *, sent_before: int = 0, resumed: Resumed | None = None) -> ToolOutcome:
         return self.cut(call, "lost")
 
     def cut(self, call: PlannedCall, reason: CutReason) -> ToolOutcome:

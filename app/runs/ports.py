@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
+from app.core.events import EventType
 from app.core.idempotency import IdempotencyKey
 from app.core.messages import Message
 from app.core.values import immutable
@@ -62,7 +63,8 @@ class RunStore(Protocol):
     async def claim(self, run_id: str, owner: str) -> RunRecord | None:
         """Raise the epoch and the attempt, set status "running" and `started_at` where unset; the row after that.
 
-        `None` when the run is terminal, interrupted or gone. The caller then appends the `run` event.
+        A run that was parked and is woken keeps its attempt, and its `parked` says so. `None` when the run is terminal, gone,
+        or interrupted and not cancelled. The caller then appends the `run` event.
         """
         ...
 
@@ -171,6 +173,14 @@ class Dispatcher(Protocol):
 
     def cancel(self, run_id: str) -> None:
         """A cancel was recorded: end the run now, wherever it is."""
+        ...
+
+    def wake(self, run_id: str) -> None:
+        """An answer was kept for a parked run: go on where that is enough."""
+        ...
+
+    def tell(self, run_id: str, event: EventType, data: Mapping[str, object]) -> bool:
+        """Add an event to a run that is driven in this process; false when none is."""
         ...
 
     @property

@@ -10,6 +10,7 @@ from app.core.values import immutable
 from app.runs.status import RunStatus
 
 OnDisconnect = Literal["continue", "cancel"]
+Parking = Literal["people", "tools"]
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class RunRecord:
     output: dict[str, object] | None = None
     error: dict[str, object] | None = None
     interrupts: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+    """What callers are asked and have not answered yet, as the `interrupt` event tells it."""
     epoch: int = 0
     """Raised by each claim. An append with an older epoch writes nothing."""
     owner: str | None = None
@@ -59,6 +61,8 @@ class RunRecord:
     finished_at: int | None = None
     traceparent: str | None = None
     """The caller's W3C trace context, as it came (valid); `None` when it sent none."""
+    parked: "Parking | None" = None
+    """What the run waits for, or waited for when this claim took it up: people or callers, or tools by their callbacks."""
     tracestate: str | None = None
     """What the caller's tracing systems keep beside it, handed on unread; never without `traceparent`."""
 
@@ -113,6 +117,37 @@ class CallRecord:
     chain: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
     started_at: int | None = None
     duration_ms: float | None = None
+    wait: dict[str, object] | None = None
+    """What it waits for (`app.agent.ports.Waiting` as JSON); kept afterwards."""
+    wait_until: int | None = None
+    answer: dict[str, object] | None = None
+    """What a person or the caller decided; `None` while nobody has."""
+    late_result: dict[str, object] | None = None
+    """What the tool answered by its callback."""
+
+
+@immutable
+class CallWait:
+    """A call begins to wait."""
+
+    id: str
+    wait: Mapping[str, object]
+    attempt_log: tuple[Mapping[str, object], ...]
+    chain: tuple[Mapping[str, object], ...]
+
+
+@immutable
+class Interrupt:
+    """A row of `interrupts`: a question to a person or caller that one call waits for."""
+
+    id: str
+    run_id: str
+    tool_call_id: str
+    reason: str
+    shown: Mapping[str, object]
+    """The item of the `interrupt` event."""
+    created_at: int
+    expires_at: int
 
 
 @immutable
@@ -163,6 +198,8 @@ class Transition:
     error: Mapping[str, object] | None
     finished_at: int | None
     """Set on a terminal status: the thread's head then moves to the run's newest checkpoint."""
+    parked: Parking | None = None
+    """The run is let go: nobody drives it until it is woken."""
 
 
 @immutable
@@ -200,6 +237,9 @@ class Append:
     calls: tuple[CallRecord, ...] = ()
     results: tuple[CallResult, ...] = ()
     dispatches: tuple[Dispatch, ...] = ()
+    waits: tuple[CallWait, ...] = ()
+    interrupts: tuple[Interrupt, ...] = ()
+    """New questions; the run's `interrupts` then lists all that are pending."""
 
 
 DispatchVerdict = Literal["sent", "cancelled", "withdrawn"]

@@ -6,7 +6,7 @@ from typing import cast
 
 from app.agent.text_formats import prompt_variables
 from app.core.clock import now_ms
-from app.core.errors import NotFound
+from app.core.errors import Conflict, NotFound
 from app.core.events import wire
 from app.core.idempotency import IdempotencyKey
 from app.core.ids import IdFactory
@@ -23,9 +23,11 @@ from app.runs.inputs import check_variables, input_messages
 from app.runs.loop_parts import LoopAssembler, settings_of
 from app.runs.ports import Dispatcher, NewRun, RunFilter, RunStore
 from app.runs.records import Batch, CallRecord, RunRecord
+from app.runs.resume import ResumeSpec, answers_of
 from app.runs.spec import RunCreate
 from app.runs.status import TERMINAL
 from app.runs.validation import check
+from app.runs.waiting import WaitStore
 
 SETTLED = TERMINAL | {"interrupted"}
 """Statuses a waiter is told of."""
@@ -42,6 +44,7 @@ class RunService:
     def __init__(
         self,
         store: RunStore,
+        waits: WaitStore,
         hub: Hub,
         dispatcher: Dispatcher,
         agents: AgentService,
@@ -49,6 +52,7 @@ class RunService:
         new_id: IdFactory,
     ) -> None:
         self._store = store
+        self._waits = waits
         self._hub = hub
         self._dispatcher = dispatcher
         self._agents = agents
@@ -135,10 +139,10 @@ class RunService:
         return await self._store.page(principal.tenant, where, after=after, limit=limit)
 
     def follow(
-        self, principal: Principal, run: RunRecord, *, after: int, types: Collection[str] | None
+        self, principal: Principal, run: RunRecord, *, after: int, types: Collection[str] | None, hold: bool = False
     ) -> AsyncGenerator[bytes]:
         """Pieces of the run's event stream beyond `after` (see `app.runs.follower`)."""
-        return follow(self._store, self._hub, principal.tenant, run.id, FollowOptions(after, types))
+        return follow(self._store, self._hub, principal.tenant, run.id, FollowOptions(after, types, hold))
 
     def reached(self, run: RunRecord) -> int:
         """The highest event number known to be durable."""
@@ -221,6 +225,21 @@ class RunService:
         run = await self.get(principal, run_id)
         messages = await self._store.messages(run.thread_id, run.checkpoint_id)
         return await self._assembler.context(run, fold(run, messages, await self._store.calls(run_id)))
+
+    async def resume(self, principal: Principal, run_id: str, body: object) -> RunRecord:
+        """Keep answers to the run's interrupts; the run goes on when all are answered.
+
+        Raises `NotFound`, `InvalidRequest` (nothing is kept), `Conflict` (`interrupt_resolved`, `interrupt_expired`,
+        `run_not_interrupted`).
+        """
+        run = await self.get(principal, run_id)
+        answers = await answers_of(run, check(ResumeSpec, body), self._assembler.input_faults)
+        if run.status in TERMINAL:
+            raise Conflict(f"The run is over ({run.status}); there is nothing to answer.", code="run_not_interrupted")
+        run, resumed = await self._waits.answer(principal.tenant, run_id, answers, principal.subject)
+        if resumed:
+            self._dispatcher.submit(run_id)
+        return run
 
     async def cancel(self, principal: Principal, run_id: str) -> RunRecord:
         """Record the cancel, then stop the run. The run as it is after the record; terminal ones are left alone."""

@@ -123,6 +123,13 @@ class PromptSpec(Spec):
     """`true` = the type's own words, `false` = none, or a list. Four is Chat Completions' own limit."""
 
 
+class ApprovalSpec(Spec):
+    """When a person is asked about a call: where its arguments fit `when`, and for how long (a week by default)."""
+
+    when: JsonObject | None = None
+    expires_s: Annotated[float, Field(gt=0, le=90 * 86400, allow_inf_nan=False)] | None = None
+
+
 class AgentSpec(SettingsSpec):
     """An agent: its model, its tools, its settings."""
 
@@ -131,6 +138,8 @@ class AgentSpec(SettingsSpec):
     instructions: str | None = None
     prompt: str | JsonObject | None = None
     tools: Annotated[list[str | JsonObject], Field(max_length=128)] = []
+    interrupt_on: Annotated[dict[Name, bool | JsonObject], Field(max_length=128)] = {}
+    """Tools whose calls wait for a person, besides those that ask for it themselves (LangChain's name)."""
     output_schema: JsonObject | None = None
     middleware: Annotated[list[JsonObject], Field(max_length=128)] = []
 
@@ -152,6 +161,14 @@ class AgentSpec(SettingsSpec):
         prompt = _nested(PromptSpec, cast("object", value)) if isinstance(value, dict) else cast("str", value)
         template_of(kind, prompt)
         return prompt
+
+    @field_validator("interrupt_on")
+    @classmethod
+    def _rules(cls, value: dict[str, object]) -> dict[str, object]:
+        return {
+            name: _nested(ApprovalSpec, cast("object", rule)) if isinstance(rule, dict) else rule
+            for name, rule in value.items()
+        }
 
     @field_validator("output_schema", "middleware")
     @classmethod

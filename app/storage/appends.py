@@ -2,28 +2,31 @@
 
 from typing import Any
 
-import orjson
 from sqlalchemy import bindparam, func, insert, select, update
 
-from app.runs.records import Append, AppendResult, Batch, Dispatch, DispatchVerdict
-from app.storage import checkpoints
+from app.runs.records import Append, AppendResult, Dispatch, DispatchVerdict
+from app.storage import checkpoints, waiting
 from app.storage.database import Tx
+from app.storage.journal_rows import write_batch
 from app.storage.registry import DELETED
 from app.storage.rows import call_row, result_row, text, text_or_null
 from app.storage.statement import Statement
-from app.storage.tables import journal, runs, threads, tool_calls, tools
+from app.storage.tables import runs, threads, tool_calls, tools
 
 _PROGRESS = ("iterations", "steps", "usage", "active_ms")
 _TRANSITION = ("status", "stop_reason", "output", "error", "finished_at")
 
 
-def _advance(*, progress: bool, transition: bool, checkpoint: bool) -> Statement:
+def _advance(*, progress: bool, transition: bool, checkpoint: bool, parks: bool = False) -> Statement:
     """The fenced update of the run's row: no row comes back under an old epoch, after the end, or for a deleted run."""
     names = ["last_seq", "batches"]
     names += _PROGRESS if progress else ()
     names += _TRANSITION if transition else ()
     names += ("checkpoint_id",) if checkpoint else ()
-    values = {name: bindparam(f"new_{name}", type_=runs.c[name].type) for name in names}
+    names += ("parked",) if parks else ()
+    values: dict[str, Any] = {name: bindparam(f"new_{name}", type_=runs.c[name].type) for name in names}
+    if parks:
+        values["owner"] = None
     return Statement(
         update(runs)
         .values(values)
@@ -38,7 +41,10 @@ _ADVANCE = {
     for transition in (False, True)
     for checkpoint in (False, True)
 }
-_JOURNAL = Statement(insert(journal))
+_PARK = {
+    checkpoint: _advance(progress=True, transition=True, checkpoint=checkpoint, parks=True)
+    for checkpoint in (False, True)
+}
 _CALL = Statement(insert(tool_calls))
 _RESULT = Statement(
     update(tool_calls)
@@ -93,10 +99,12 @@ FENCED = AppendResult(fenced=True)
 
 def write_append(tx: Tx, append: Append, states: checkpoints.States) -> AppendResult:
     """Write an append in the transaction. Under an old epoch nothing is written."""
-    row = tx.one(
-        _ADVANCE[append.progress is not None, append.transition is not None, append.checkpoint is not None],
-        _advance_values(append),
-    )
+    transition = append.transition
+    if transition is not None and transition.parked is not None:
+        statement = _PARK[append.checkpoint is not None]
+    else:
+        statement = _ADVANCE[append.progress is not None, transition is not None, append.checkpoint is not None]
+    row = tx.one(statement, _advance_values(append))
     if row is None:
         return FENCED
     cancel_requested, tenant = bool(row[0]), row[1]
@@ -106,6 +114,8 @@ def write_append(tx: Tx, append: Append, states: checkpoints.States) -> AppendRe
         tx.run(_CALL, call_row(call))
     for result in append.results:
         tx.run(_RESULT, {**result_row(result), "run": append.run_id})
+    if append.waits:
+        waiting.begin(tx, append, tenant)
     private: list[Any] = list(append.private)
     verdicts: tuple[DispatchVerdict, ...] = ()
     if append.dispatches:
@@ -115,7 +125,8 @@ def write_append(tx: Tx, append: Append, states: checkpoints.States) -> AppendRe
         )
     if append.events.n or private:
         write_batch(tx, append.run_id, tenant, append.batch, append.epoch, append.events, private)
-    if append.transition is not None and append.transition.finished_at is not None:
+    if transition is not None and transition.finished_at is not None:
+        waiting.end(tx, append.run_id)
         tx.run(_FREE_THREAD, {"head": row[2], "thread": append.thread_id, "run": append.run_id})
     return AppendResult(False, cancel_requested, verdicts)
 
@@ -139,6 +150,8 @@ def _advance_values(append: Append) -> dict[str, Any]:
         values["new_output"] = text_or_null(transition.output)
         values["new_error"] = text_or_null(transition.error)
         values["new_finished_at"] = transition.finished_at
+        if transition.parked is not None:
+            values["new_parked"] = transition.parked
     if append.checkpoint is not None:
         values["new_checkpoint_id"] = append.checkpoint.id
     return values
@@ -161,24 +174,3 @@ def _dispatch(
         {"type": "dispatch", "tool_call_id": dispatch.tool_call_id, "attempt": dispatch.attempt, "at": dispatch.at}
     )
     return "sent"
-
-
-def write_batch(
-    tx: Tx, run_id: str, tenant: str, batch: int, epoch: int, events: Batch, private: list[Any] | None = None
-) -> None:
-    """Insert one row of the journal."""
-    tx.run(
-        _JOURNAL,
-        {
-            "run_id": run_id,
-            "batch": batch,
-            "tenant": tenant,
-            "first_seq": events.first_seq,
-            "n": events.n,
-            "last_seq": events.first_seq + events.n - 1,
-            "epoch": epoch,
-            "idx": orjson.dumps(events.index).decode(),
-            "wire": events.wire,
-            "private": orjson.dumps(private).decode() if private else None,
-        },
-    )

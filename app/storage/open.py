@@ -8,6 +8,7 @@ from app.core.errors import InvalidRequest
 from app.core.registry import Registry, SecretStore
 from app.core.values import immutable
 from app.runs.ports import RetentionStore, RunStore
+from app.runs.waiting import WaitStore
 from app.storage import tables
 from app.storage.database import Database
 from app.storage.group import Flushed, unwatched
@@ -18,6 +19,7 @@ from app.storage.runs import SqlRunStore
 from app.storage.secret_box import SecretBox, key_file
 from app.storage.secrets import SqlSecretStore
 from app.storage.sqlite import SqliteDatabase
+from app.storage.waiting import SqlWaitStore
 
 
 @immutable
@@ -25,10 +27,13 @@ class Stores:
     """Every storage port, on one database."""
 
     runs: RunStore
+    waits: WaitStore
     tools: Registry
     agents: Registry
     secrets: SecretStore
     retention: RetentionStore
+    callback_key: Callable[[], bytes]
+    """What callback tokens are derived from. Raises `InvalidRequest` where the server has no key."""
 
 
 def open_database(url: str, flushed: Flushed = unwatched) -> Database:
@@ -72,6 +77,8 @@ def build_stores(db: Database, secret_key: str | None, clock: Callable[[], int] 
         box = _no_key
     return Stores(
         runs=SqlRunStore(db, clock),
+        waits=SqlWaitStore(db, clock),
+        callback_key=lambda: box().derived(b"runwire callbacks v1"),
         tools=SqlRegistry(db, tables.tools, "tool", clock),
         agents=SqlRegistry(db, tables.agents, "agent", clock),
         secrets=SqlSecretStore(db, box, clock),

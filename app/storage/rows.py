@@ -55,7 +55,7 @@ def call_row(call: CallRecord) -> dict[str, Any]:
     row = {name: getattr(call, name) for name in CallRecord.__dataclass_fields__}
     for name in ("tool_input", "attempt_log", "chain"):
         row[name] = text(row[name])
-    for name in ("observation", "error", "envelope"):
+    for name in ("observation", "error", "envelope", "wait", "answer", "late_result"):
         row[name] = text_or_null(row[name])
     return row
 
@@ -69,6 +69,9 @@ def call_record(row: Row) -> CallRecord:
     call.envelope = value_of(row[23])
     call.attempt_log = orjson.loads(row[24])
     call.chain = orjson.loads(row[25])
+    call.wait = value_of(row[28])
+    call.answer = value_of(row[30])
+    call.late_result = value_of(row[31])
     return call
 
 

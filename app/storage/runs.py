@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import orjson
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, case, delete, func, insert, select, update
 
 from app.core.clock import now_ms
 from app.core.errors import Conflict, NotFound
@@ -15,11 +15,12 @@ from app.runs.ports import NewRun, RunFilter
 from app.runs.records import Append, AppendResult, Batch, CallRecord, Checkpoint, RunRecord
 from app.runs.status import TERMINAL, RunStatus
 from app.storage import checkpoints, idempotency
-from app.storage.appends import write_append, write_batch
+from app.storage.appends import write_append
 from app.storage.database import Database, Tx
+from app.storage.journal_rows import write_batch
 from app.storage.rows import CALL_COLUMNS, RUN_COLUMNS, call_record, run_record, run_row, text
 from app.storage.statement import Row, Statement
-from app.storage.tables import journal, run_metadata, runs, threads, tool_calls
+from app.storage.tables import interrupts, journal, run_metadata, runs, threads, tool_calls
 
 _PAGE_ROWS = 256
 """Most journal rows of one `events` answer, so that a small page of a long run costs little."""
@@ -47,12 +48,15 @@ _CLAIM = Statement(
     update(runs)
     .values(
         epoch=_c.epoch + 1,
-        attempt=_c.attempt + 1,
+        # A run that was let go on purpose, and is woken, is no new attempt; one whose owner is gone is.
+        attempt=_c.attempt + case((_c.owner.is_(None) & _c.parked.is_not(None), 0), else_=1),
+        parked=case((_c.owner.is_(None), _c.parked), else_=None),
         status="running",
+        stop_reason=None,
         owner=bindparam("new_owner", type_=_c.owner.type),
         started_at=func.coalesce(_c.started_at, bindparam("now", type_=_c.started_at.type)),
     )
-    .where(_c.id == _id, _DRIVEN)
+    .where(_c.id == _id, _DRIVEN | ((_c.status == "interrupted") & (_c.cancel_requested == 1)))
     .returning(*RUN_COLUMNS)
 )
 _UNFINISHED = Statement(select(_c.id, _c.status).where(_c.finished_at.is_(None), _DRIVEN).order_by(_c.id))
@@ -67,6 +71,7 @@ _DELETE = Statement(delete(runs).where(_c.id == _id).returning(_c.id))
 _DELETE_PARTS = (
     Statement(delete(journal).where(journal.c.run_id == _id)),
     Statement(delete(tool_calls).where(tool_calls.c.run_id == _id)),
+    Statement(delete(interrupts).where(interrupts.c.run_id == _id)),
     Statement(delete(run_metadata).where(run_metadata.c.run_id == _id)),
 )
 

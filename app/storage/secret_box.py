@@ -24,8 +24,12 @@ class SecretBox:
             raise InvalidRequest(
                 f"RUNWIRE_SECRET_KEY must have at least {MIN_KEY_CHARS} characters.", code="invalid_secret_key"
             )
-        derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"runwire secrets v1").derive(key.encode())
-        self._aes = AESGCM(derived)
+        self._key = key.encode()
+        self._aes = AESGCM(self.derived(b"runwire secrets v1"))
+
+    def derived(self, purpose: bytes) -> bytes:
+        """32 bytes for one purpose, from which neither the key nor another purpose's bytes can be told."""
+        return HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(self._key)
 
     def seal(self, tenant: str, secret_id: str, value: str) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)

@@ -89,6 +89,7 @@ runs = Table(
     Column("finished_at", BigInteger),
     Column("traceparent", Text),
     Column("tracestate", Text),
+    Column("parked", Text),
     Index("ix_runs_tenant", "tenant", "id"),
     Index("ix_runs_thread", "thread_id", "id"),
     Index("ix_runs_finished", "finished_at", sqlite_where=_FINISHED, postgresql_where=_FINISHED),
@@ -158,7 +159,30 @@ tool_calls = Table(
     Column("chain", Text, nullable=False),
     Column("started_at", BigInteger),
     Column("duration_ms", Float),
+    Column("wait", Text),
+    Column("wait_until", BigInteger),
+    Column("answer", Text),
+    Column("late_result", Text),
     Index("ix_tool_calls_step", "run_id", "step", unique=True),
+)
+
+
+interrupts = Table(
+    "interrupts",
+    SCHEMA,
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("tool_call_id", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("shown", Text, nullable=False),
+    Column("state", Text, nullable=False),  # pending, answered, expired, void
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("answer", Text),
+    Column("answered_by", Text),
+    Column("answered_at", BigInteger),
+    Index("ix_interrupts_run", "run_id", "created_at"),
 )
 
 

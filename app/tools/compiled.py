@@ -6,11 +6,12 @@ from typing import Literal, cast
 
 from app.agent.ports import ToolDefinition
 from app.core.values import immutable
+from app.tools.approval import ApprovalRule
 from app.tools.attempt import Executor
 from app.tools.plugin_api import Effect
 from app.tools.schema import ArgumentSchema
 
-Source = Literal["registered", "plugin", "inline"]
+Source = Literal["registered", "plugin", "inline", "client"]
 
 
 @immutable
@@ -31,6 +32,8 @@ class CompiledTool:
     deadline_s: float = 3600.0
     max_attempts: int = 1
     max_result_bytes: int = 1 << 20
+    approval: tuple[ApprovalRule, ...] = ()
+    """When a person is asked before it is called."""
     text_key: str = "input"
     """Where a text `tool_input` goes: the only property of the parameters, or `input`."""
 

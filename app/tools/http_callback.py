@@ -8,7 +8,7 @@ import time
 import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import cast
+from typing import Protocol, cast
 
 import httpx
 import orjson
@@ -40,6 +40,14 @@ _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
+class CallbackAddress(Protocol):
+    """Where a tool that answers later calls back (`app.tools.callbacks`)."""
+
+    def url(self, tool_call_id: str) -> str: ...
+
+    def token(self, tool_call_id: str) -> str | None: ...
+
+
 @immutable
 class HttpTarget:
     """Where and how a tool is called. Secrets are here in the clear, in memory only."""
@@ -60,10 +68,17 @@ class HttpToolClient:
     another's, and costs as much CPU again as the request.
     """
 
-    def __init__(self, guard: EgressGuard, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        """`transport` replaces the guarded one (for tests only: it is not guarded)."""
+    def __init__(
+        self,
+        guard: EgressGuard,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        callbacks: CallbackAddress | None = None,
+    ) -> None:
+        """`transport` replaces the guarded one (for tests only: it is not guarded). `callbacks`: where late answers go."""
         self._guard = guard
         self._transport = transport
+        self.callbacks = callbacks
 
     @property
     def transport(self) -> httpx.AsyncBaseTransport:
@@ -120,11 +135,14 @@ class HttpExecutor:
     target: HttpTarget
 
     def prepare(self, sending: Sending) -> Send:
-        return functools.partial(self.client.send, self.target, sending, compose(sending))
+        return functools.partial(self.client.send, self.target, sending, compose(sending, self.client.callbacks))
 
 
-def compose(sending: Sending) -> bytes:
+def compose(sending: Sending, callbacks: CallbackAddress | None = None) -> bytes:
     """The body of a call: sorted keys and no time of its own, so that every retry has the same bytes."""
+    # Only a run can wait for a late answer.
+    token = None if callbacks is None or sending.run_id is None else callbacks.token(sending.tool_call_id)
+    url = None if callbacks is None or token is None else callbacks.url(sending.tool_call_id)
     return orjson.dumps(
         {
             "type": "tool.call",
@@ -138,8 +156,8 @@ def compose(sending: Sending) -> bytes:
                 "context": dict(sending.context),
                 "principal": {"tenant": sending.principal.tenant, "subject": sending.principal.subject},
                 "deadline": rfc3339(sending.deadline_ms),
-                "callback_url": None,
-                "callback_token": None,
+                "callback_url": url,
+                "callback_token": token,
             },
         },
         option=orjson.OPT_SORT_KEYS,
@@ -149,8 +167,8 @@ def compose(sending: Sending) -> bytes:
 def read_answer(tool: str, status: int, headers: Mapping[str, str], data: bytes, more: bool, limit: int) -> Attempt:
     """What an answer means (contract, section 4; the outcome table in docs/tools.md). Pure."""
     if status == 202:
-        text = "it answered that it is still working, and later answers are not supported yet"
-        return Attempt("deferred", code="deferred_not_supported", message=text, http_status=status)
+        text = "it answered that it is still working, and outside a run nobody waits for a later answer"
+        return Attempt("deferred", code="deferred", message=text, http_status=status)
     if 200 <= status < 300:
         return _success(status, _charset(headers), data, more, limit)
     if status == 429:

@@ -6,21 +6,24 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, cast
 
 import orjson
 import structlog
 
-from app.agent.ports import CutReason, PlannedCall, ToolDefinition, ToolOutcome
+from app.agent.ports import CutReason, PlannedCall, Resumed, ToolDefinition, ToolOutcome, Waiting
 from app.core.clock import now_ms
 from app.core.errors import ToolWithdrawn
 from app.core.ids import new_id
 from app.core.principal import Principal
 from app.core.values import immutable
+from app.tools.approval import ApprovalRule, asking
 from app.tools.attempt import Attempt, Send, Sending, backoff_s, may_repeat
+from app.tools.callbacks import late_attempt
 from app.tools.compiled import CompiledTool
 from app.tools.ending import End, Live, lost_attempt, outcome_of, settled, unknown, withdrawn
 from app.tools.signing import idempotency_key
+from app.tools.waits import answered_ms, asked, begin_live, decided, deferred, handed_over, is_as_asked
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -49,6 +52,10 @@ class ToolRunContext:
     handle_tool_errors: bool | str = True
     """What a tool's error does: the model reads its text, reads this text instead, or (false) the run ends."""
     new_id: Callable[[], str] = new_id
+    may_wait: bool = True
+    """Whether a call may wait for an answer: in a run. Outside one nobody would be there to be asked."""
+    approvals: Mapping[str, Sequence[ApprovalRule]] = field(default_factory=dict[str, Sequence[ApprovalRule]])
+    """By tool: when the agent asks a person first, besides the tool's own rules."""
 
 
 @immutable
@@ -103,24 +110,72 @@ class BoundTools:
             data = b""
         return CallFacts(tool.version, tool.effect, self._key(tool, call), hashlib.sha256(data).hexdigest())
 
-    async def run(self, call: PlannedCall, *, sent_before: int = 0) -> ToolOutcome:
+    def input_faults(self, name: str, tool_input: object) -> list[tuple[str, str]]:
+        """What is wrong with an input for one of the tools: (pointer, detail)."""
+        tool = self._tools.get(name)
+        if tool is None:
+            return [("", "the tool was withdrawn")]
+        if not isinstance(tool_input, dict):
+            return [("", "must be an object with the tool's arguments")]
+        given = cast("dict[str, object]", tool_input)
+        return [(fault.pointer, fault.detail) for fault in tool.schema.faults(given)]
+
+    async def run(
+        self, call: PlannedCall, *, sent_before: int = 0, resumed: Resumed | None = None
+    ) -> ToolOutcome | Waiting:
         """See `ToolRunner.run`. Raises only cancellation, `RunCancelled` and `Fenced`."""
         call_id = call.tool_call_id
-        live = self._live[call_id] = Live(
-            now_ms(),
-            time.perf_counter(),
-            sent_before > 0,
-            [{"stage": "intent", "verdict": "ok", "at": call_time_ms(call_id), "detail": None}],
-            [lost_attempt(number + 1) for number in range(sent_before)],
-        )
+        live = self._live[call_id] = begin_live(call_time_ms(call_id), sent_before, resumed)
+        live.attempts += [lost_attempt(number + 1) for number in range(len(live.attempts), sent_before)]
         tool = self._tools.get(call.action.tool)
-        end = self._refusal(call, tool, live, sent_before)
-        if end is None:
-            assert tool is not None
-            end = await self._execute(call, tool, live, sent_before)
-            live.note("execution", end.status, end.code or None)
+        end = await self._end(call, tool, live, sent_before, resumed)
         del self._live[call_id]
-        return self._outcome(call, tool, end, live)
+        return end if isinstance(end, Waiting) else self._outcome(call, tool, end, live)
+
+    async def _end(
+        self, call: PlannedCall, tool: CompiledTool | None, live: Live, sent_before: int, resumed: Resumed | None
+    ) -> End | Waiting:
+        name = call.action.tool
+        if resumed is not None and resumed.waiting.reason == "deferred":
+            return withdrawn(name) if tool is None else self._late(tool, live, resumed)
+        if resumed is not None:
+            call, end = decided(call, name, live, resumed)
+            if end is not None:
+                return end
+        end = self._refusal(call, tool, live, sent_before)
+        if end is not None:
+            return end
+        assert tool is not None
+        arguments = _arguments(tool, call)
+        if not self._run.may_wait and tool.source == "client":
+            return End("error", f"{name} is run by the caller of a run; it cannot be called here.", "client_tool")
+        if resumed is None and sent_before == 0 and self._run.may_wait:
+            rule = asking((*tool.approval, *self._run.approvals.get(name, ())), arguments)
+            if rule is not None:
+                return asked(call, tool, rule, live, arguments, self._run.new_id())
+            if tool.source == "client":
+                return handed_over(call, tool, live, arguments, self._run.new_id())
+        elif resumed is not None and not is_as_asked(resumed, tool):
+            return End("denied", f"{name} was not called: it has changed since it was approved.", "approval_void")
+        if tool.source == "client":
+            return handed_over(call, tool, live, arguments, self._run.new_id())
+        executed = await self._execute(call, tool, live, sent_before, resumed)
+        if isinstance(executed, End):
+            live.note("execution", executed.status, executed.code or None)
+        return executed
+
+    def _late(self, tool: CompiledTool, live: Live, resumed: Resumed) -> End:
+        """A deferred call's end: what the tool called back with, or that it never did."""
+        answer = resumed.answer
+        if answer.get("decision") == "expired":
+            text = f"{tool.name} said that it would answer later, and did not in time"
+            attempt = Attempt("uncertain", code="tool_timeout", message=text, timed_out=True)
+        else:
+            attempt = late_attempt(tool.name, answer, tool.max_result_bytes)
+        told = attempt.kind == "output"
+        end = End("success", attempt.output, meta=attempt.meta) if told else settled(tool, attempt)
+        live.note("execution", end.status, end.code or None)
+        return end
 
     def cut(self, call: PlannedCall, reason: CutReason) -> ToolOutcome:
         """See `ToolRunner.cut`. `lost` means: sent by a process that is gone."""
@@ -174,9 +229,12 @@ class BoundTools:
         live.note("authorization", "ok")
         return None
 
-    async def _execute(self, call: PlannedCall, tool: CompiledTool, live: Live, sent_before: int) -> End:
+    async def _execute(
+        self, call: PlannedCall, tool: CompiledTool, live: Live, sent_before: int, resumed: Resumed | None
+    ) -> End | Waiting:
+        made = answered_ms(resumed, call_time_ms(call.tool_call_id))
         try:
-            send = tool.executor.prepare(self._sending(call, tool))
+            send = tool.executor.prepare(self._sending(call, tool, made))
         except (TypeError, ValueError):  # a whole number beyond 64 bits, a lone surrogate
             text = f"{tool.name} was not called, its arguments hold a value that cannot be sent as JSON."
             return End("error", text, "invalid_arguments")
@@ -184,7 +242,7 @@ class BoundTools:
         limit = tool.max_attempts
         if sent_before:
             limit = max(limit, PLUGIN_RESTARTS + 1) if tool.source == "plugin" else limit
-            ends -= max(0, now_ms() - call_time_ms(call.tool_call_id)) / 1000
+            ends -= max(0, now_ms() - made) / 1000
             if sent_before >= limit or time.perf_counter() >= ends:
                 text = "the server stopped before its result came, and it may not be sent again"
                 return settled(tool, Attempt("uncertain", code="outcome_unknown", message=text))
@@ -199,6 +257,8 @@ class BoundTools:
             attempt = await self._attempt(call, send, number, min(tool.timeout_s, max(left, 0.001)), live)
             if attempt.kind == "output":
                 return End("success", attempt.output, meta=attempt.meta)
+            if attempt.kind == "deferred" and self._run.may_wait:
+                return deferred(tool, live, made + int(tool.deadline_s * 1000))
             if number >= limit or not may_repeat(attempt, tool.idempotent):
                 return settled(tool, attempt)
             pause = backoff_s(number - sent_before, self._jitter())
@@ -239,11 +299,10 @@ class BoundTools:
             text = f"the server failed while it called the tool (request {request_id})"
             return Attempt("uncertain", code="internal_error", message=text, request_id=request_id)
 
-    def _sending(self, call: PlannedCall, tool: CompiledTool) -> Sending:
+    def _sending(self, call: PlannedCall, tool: CompiledTool, made: int) -> Sending:
         arguments = _arguments(tool, call)
         if tool.constants:
             arguments = {**arguments, **tool.constants}
-        made = call_time_ms(call.tool_call_id)
         run = self._run
         return Sending(
             tool.name,

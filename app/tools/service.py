@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from app.agent.ports import PlannedCall, ToolRunner
+from app.agent.ports import PlannedCall, ToolOutcome, ToolRunner
 from app.core.actions import AgentAction
 from app.core.errors import Conflict, FieldError, Forbidden, InvalidRequest, NotFound
 from app.core.idempotency import IdempotencyKey
@@ -213,7 +213,12 @@ class ToolService:
             newest = await self._newest(principal.tenant, name)
             pin = {"source": "registered", "name": name, "version": newest.version}
         run = ToolRunContext(
-            principal=principal, run_id=None, thread_id=None, record_dispatch=_unrecorded, new_id=self._new_id
+            principal=principal,
+            run_id=None,
+            thread_id=None,
+            record_dispatch=_unrecorded,
+            new_id=self._new_id,
+            may_wait=False,
         )
         bound = await self.bind([pin], run)
         action = AgentAction(name, cast("dict[str, object]", arguments))
@@ -226,6 +231,7 @@ class ToolService:
         CURRENT.set(trace.unrecorded())
         runner = bound if self._around is None else self._around(bound, trace)
         outcome = await runner.run(PlannedCall(1, 1, call_id, action))
+        assert isinstance(outcome, ToolOutcome)  # nothing waits here
         return {"status": outcome.status, **outcome.envelope}
 
     # --- inside ----------------------------------------------------------------------------------------------------

@@ -17,12 +17,13 @@ from app.api.openapi import body_of, event_stream_of, responses
 from app.api.pagination import After, Limit, number_cursor, page
 from app.api.sse import event_stream
 from app.api.views import run_view, step_detail, step_view
-from app.core.errors import FieldError, InvalidRequest, NotSupported
+from app.core.errors import FieldError, InvalidRequest
 from app.core.events import EVENT_TYPES, data_of
 from app.core.json import encode
 from app.core.principal import Principal
 from app.runs.ports import RunFilter
 from app.runs.records import RunRecord
+from app.runs.resume import ResumeSpec
 from app.runs.service import SETTLED, Accepted, RunService
 from app.runs.spec import RunCreate
 from app.runs.status import TERMINAL, RunStatus
@@ -63,13 +64,14 @@ def _stream(
     *,
     after: int = 0,
     types: frozenset[str] | None,
+    hold: bool = False,
     accepted: Accepted | None = None,
 ) -> Response:
     on_leave: Callable[[], Awaitable[None]] | None = None
     if accepted is not None and not accepted.replayed and run.on_disconnect == "cancel":
         on_leave = _cancel_when_left(principal, runs, run.id)
     return event_stream(
-        runs.follow(principal, run, after=after, types=types),
+        runs.follow(principal, run, after=after, types=types, hold=hold),
         location=f"/runs/{run.id}",
         at_once=runs.reached(run) > after,
         replayed=accepted is not None and accepted.replayed,
@@ -240,7 +242,12 @@ async def delete_run(request: Request, run_id: RunId) -> Response:
     responses=event_stream_of("The events beyond the cursor, then live. 204 when the run ended before it."),
 )
 async def stream_run(
-    request: Request, run_id: RunId, after: After = None, tail: bool = False, stream: StreamParameter = None
+    request: Request,
+    run_id: RunId,
+    after: After = None,
+    tail: bool = False,
+    hold: bool = False,
+    stream: StreamParameter = None,
 ) -> Response:
     principal = authenticate(request, "runs:read")
     types = _selection(stream, "/query/stream")
@@ -254,9 +261,10 @@ async def stream_run(
     runs.check_cursor(run, cursor)
     if tail:
         cursor = reached
-    if run.status in TERMINAL and cursor >= run.last_seq:
+    waits = run.status == "interrupted" and not hold
+    if (run.status in TERMINAL or waits) and cursor >= run.last_seq:
         return Response(status_code=204)
-    return _stream(principal, runs, run, after=cursor, types=types)
+    return _stream(principal, runs, run, after=cursor, types=types, hold=hold)
 
 
 @router.get("/runs/{run_id}/events", summary="The events as pages", responses=responses(200, "A page of events.", None))
@@ -334,10 +342,19 @@ async def cancel_run(request: Request, run_id: RunId, wait: bool = False) -> Res
     return _json(await _view(runs, run), 202)
 
 
-@router.post("/runs/{run_id}/resume", summary="Answer interrupts", include_in_schema=False)
+@router.post(
+    "/runs/{run_id}/resume",
+    status_code=202,
+    summary="Answer interrupts",
+    openapi_extra=body_of(ResumeSpec),
+    responses=responses(202, "Kept. The run goes on when all its interrupts are answered.", "Run"),
+)
 async def resume_run(request: Request, run_id: RunId) -> Response:
-    await services_of(request).runs.get(authenticate(request, "runs:write"), run_id)
-    raise NotSupported("`/resume` is not supported by this version: no run is ever interrupted.")
+    principal = authenticate(request, "runs:write")
+    body, _ = await read_json(request)
+    runs = services_of(request).runs
+    run = await runs.resume(principal, run_id, body)
+    return _json(await _view(runs, run), 202)
 
 
 def shortcuts() -> list[Route]:

@@ -1,0 +1,245 @@
+"""Waiting calls in storage: what they wait for, the questions asked for them, and the answers."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from sqlalchemy import bindparam, func, insert, select, update
+
+from app.core.clock import now_ms
+from app.core.errors import Conflict, Gone, NotFound
+from app.core.events import EventType, wire
+from app.runs.records import Append, Batch, CallRecord, RunRecord
+from app.runs.waiting import Answer
+from app.storage.database import Database, Tx
+from app.storage.journal_rows import write_batch
+from app.storage.rows import CALL_COLUMNS, RUN_COLUMNS, call_record, run_record, text, value_of
+from app.storage.statement import Statement
+from app.storage.tables import interrupts, runs, tool_calls
+
+_r, _k, _i = runs.c, tool_calls.c, interrupts.c
+_RUN = bindparam("run", type_=_r.id.type)
+_TENANT = bindparam("tenant", type_=_r.tenant.type)
+
+_WAIT = Statement(
+    update(tool_calls)
+    .values(
+        state="waiting",
+        **{
+            name: bindparam(f"new_{name}", type_=_k[name].type)
+            for name in ("wait", "wait_until", "attempt_log", "chain")
+        },
+    )
+    .where(_k.id == bindparam("call_id"), _k.run_id == _RUN)
+)
+_ASK = Statement(insert(interrupts))
+_PENDING = Statement(select(_i.shown).where(_i.run_id == _RUN, _i.state == "pending").order_by(_i.created_at, _i.id))
+_SHOW = Statement(
+    update(runs).values(interrupts=bindparam("new_interrupts", type_=_r.interrupts.type)).where(_r.id == _RUN)
+)
+_VOID = Statement(update(interrupts).values(state="void").where(_i.run_id == _RUN, _i.state == "pending"))
+_LOCK = Statement(select(*RUN_COLUMNS).where(_r.id == _RUN, _r.tenant == _TENANT))
+_ROW = Statement(
+    select(_i.id, _i.tool_call_id, _i.state, _i.expires_at, _i.shown, _i.reason).where(
+        _i.id == bindparam("interrupt"), _i.run_id == _RUN
+    )
+)
+_ANSWER = Statement(
+    update(interrupts)
+    .values(
+        state=bindparam("new_state", type_=_i.state.type),
+        answer=bindparam("new_answer", type_=_i.answer.type),
+        answered_by=bindparam("by", type_=_i.answered_by.type),
+        answered_at=bindparam("now", type_=_i.answered_at.type),
+    )
+    .where(_i.id == bindparam("interrupt"), _i.state == "pending")
+)
+_ANSWER_CALL = Statement(
+    update(tool_calls)
+    .values(answer=bindparam("new_answer", type_=_k.answer.type))
+    .where(_k.id == bindparam("call_id"), _k.state == "waiting", _k.answer.is_(None))
+)
+_LATE_RESULT = Statement(
+    update(tool_calls)
+    .values(late_result=bindparam("new_result", type_=_k.late_result.type))
+    .where(_k.id == bindparam("call_id"), _k.late_result.is_(None))
+)
+_RESUME = Statement(update(runs).values(status="pending").where(_r.id == _RUN, _r.status == "interrupted"))
+_EXPIRED = Statement(
+    select(_i.id, _i.tool_call_id).where(
+        _i.run_id == _RUN, _i.state == "pending", _i.expires_at <= bindparam("now", type_=_i.expires_at.type)
+    )
+)
+_PARKING = Statement(select(_r.status, _r.parked, _r.owner, _r.finished_at).where(_r.id == _RUN))
+_READY = Statement(
+    select(func.count()).where(
+        _k.run_id == _RUN,
+        _k.state == "waiting",
+        _k.late_result.is_not(None) | (_k.wait_until <= bindparam("now", type_=_k.wait_until.type)),
+    )
+)
+_NEXT = Statement(
+    update(runs)
+    .values(last_seq=_r.last_seq + 1, batches=_r.batches + 1)
+    .where(_r.id == _RUN, _r.finished_at.is_(None), _r.parked.is_not(None), _r.owner.is_(None))
+    .returning(_r.last_seq, _r.batches, _r.epoch, _r.tenant)
+)
+_PARKED = Statement(
+    select(_k.run_id, func.min(_k.wait_until))
+    .select_from(tool_calls.join(runs, _r.id == _k.run_id))
+    .where(_r.finished_at.is_(None), _r.parked.is_not(None), _r.owner.is_(None), _k.state == "waiting")
+    .group_by(_k.run_id)
+)
+_CALL = Statement(select(*CALL_COLUMNS).where(_k.id == bindparam("call_id", type_=_k.id.type)))
+
+
+def begin(tx: Tx, append: Append, tenant: str) -> None:
+    """Calls of a run begin to wait; whoever is asked for them finds the question."""
+    for wait in append.waits:
+        values = {
+            "call_id": wait.id,
+            "run": append.run_id,
+            "new_wait": text(wait.wait),
+            "new_wait_until": wait.wait["until_ms"],
+            "new_attempt_log": text(wait.attempt_log),
+            "new_chain": text(wait.chain),
+        }
+        tx.run(_WAIT, values)
+    for asked in append.interrupts:
+        tx.run(
+            _ASK,
+            {
+                "id": asked.id,
+                "tenant": tenant,
+                "run_id": asked.run_id,
+                "tool_call_id": asked.tool_call_id,
+                "reason": asked.reason,
+                "shown": text(asked.shown),
+                "state": "pending",
+                "created_at": asked.created_at,
+                "expires_at": asked.expires_at,
+                "answer": None,
+                "answered_by": None,
+                "answered_at": None,
+            },
+        )
+    if append.interrupts:
+        _show_pending(tx, append.run_id)
+
+
+def end(tx: Tx, run_id: str) -> None:
+    """The run is over: nobody needs to answer any more."""
+    tx.run(_VOID, {"run": run_id})
+    tx.run(_SHOW, {"run": run_id, "new_interrupts": "[]"})
+
+
+def _show_pending(tx: Tx, run_id: str) -> bool:
+    """List the run's open questions in its row; whether there are any."""
+    shown = [value_of(row[0]) for row in tx.all(_PENDING, {"run": run_id})]
+    tx.run(_SHOW, {"run": run_id, "new_interrupts": text(shown)})
+    return bool(shown)
+
+
+class SqlWaitStore:
+    """The port `WaitStore` on a database. `clock` gives milliseconds since the epoch."""
+
+    def __init__(self, database: Database, clock: Callable[[], int] = now_ms) -> None:
+        self._db = database
+        self._clock = clock
+
+    async def answer(self, tenant: str, run_id: str, answers: Sequence[Answer], by: str) -> tuple[RunRecord, bool]:
+        now = self._clock()
+        return await self._db.write(lambda tx: _answer(tx, tenant, run_id, answers, by, now))
+
+    async def call(self, tool_call_id: str) -> CallRecord | None:
+        row = await self._db.look(lambda tx: tx.one(_CALL, {"call_id": tool_call_id}))
+        return None if row is None else call_record(row)
+
+    async def deliver(self, tool_call_id: str, result: Mapping[str, object]) -> str:
+        now = self._clock()
+        return await self._db.write(lambda tx: _deliver(tx, tool_call_id, result, now))
+
+    async def tell(self, run_id: str, event: EventType, data: Mapping[str, object]) -> Batch | None:
+        return await self._db.write(lambda tx: _tell(tx, run_id, event, data))
+
+    async def wake(self, run_id: str) -> bool:
+        now = self._clock()
+        return await self._db.write(lambda tx: _wake(tx, run_id, now))
+
+    async def parked(self) -> Sequence[tuple[str, int]]:
+        return await self._db.read(lambda tx: [(row[0], row[1]) for row in tx.all(_PARKED, {})])
+
+
+def _answer(tx: Tx, tenant: str, run_id: str, answers: Sequence[Answer], by: str, now: int) -> tuple[RunRecord, bool]:
+    values = {"run": run_id, "tenant": tenant}
+    row = tx.one(_LOCK, values)
+    if row is None:
+        raise NotFound(f"There is no run `{run_id}`.", code="run_not_found")
+    for answer in answers:
+        asked = tx.one(_ROW, {"interrupt": answer.interrupt_id, "run": run_id})
+        if asked is None:
+            raise NotFound(f"The run has no interrupt `{answer.interrupt_id}`.", code="interrupt_not_found")
+        if asked[2] == "expired" or (asked[2] == "pending" and asked[3] <= now):
+            raise Conflict("The interrupt has expired; its call is rejected.", code="interrupt_expired")
+        if asked[2] != "pending":
+            raise Conflict("The interrupt was answered already.", code="interrupt_resolved")
+        decided = {**answer.decided, "by": by, "at": now}
+        _settle(tx, answer.interrupt_id, asked[1], decided, "answered", by, now)
+    pending = _show_pending(tx, run_id)
+    resumed = not pending and row[_STATUS_AT] == "interrupted"
+    if resumed:
+        tx.run(_RESUME, {"run": run_id})
+    after = tx.one(_LOCK, values)
+    assert after is not None
+    return run_record(after), resumed
+
+
+_STATUS_AT = [column.name for column in RUN_COLUMNS].index("status")
+
+
+def _settle(
+    tx: Tx, interrupt_id: str, call_id: str, answer: Mapping[str, object], state: str, by: str | None, now: int
+) -> None:
+    said = text(answer)
+    tx.run(_ANSWER, {"interrupt": interrupt_id, "new_state": state, "new_answer": said, "by": by, "now": now})
+    tx.run(_ANSWER_CALL, {"call_id": call_id, "new_answer": said})
+
+
+def _tell(tx: Tx, run_id: str, event: EventType, data: Mapping[str, object]) -> Batch | None:
+    row = tx.one(_NEXT, {"run": run_id})
+    if row is None:
+        return None
+    seq, number, epoch, tenant = row
+    batch = Batch(seq, 1, wire(seq, event, data), ((event, 0),))
+    write_batch(tx, run_id, tenant, number, epoch, batch)
+    return batch
+
+
+def _wake(tx: Tx, run_id: str, now: int) -> bool:
+    row = tx.one(_PARKING, {"run": run_id})
+    if row is None or row[1] is None or row[2] is not None or row[3] is not None:
+        return False
+    expired = tx.all(_EXPIRED, {"run": run_id, "now": now})
+    for interrupt_id, call_id in expired:
+        _settle(tx, interrupt_id, call_id, {"decision": "expired"}, "expired", None, now)
+    if row[0] == "interrupted":
+        if _show_pending(tx, run_id):
+            return False
+        tx.run(_RESUME, {"run": run_id})
+        return True
+    ready = tx.one(_READY, {"run": run_id, "now": now})
+    return ready is not None and ready[0] > 0
+
+
+def _deliver(tx: Tx, call_id: str, result: Mapping[str, object], now: int) -> str:
+    row = tx.one(_CALL, {"call_id": call_id})
+    if row is None:
+        raise NotFound("There is no such tool call.", code="tool_call_not_found")
+    call = call_record(row)
+    if call.late_result is not None:
+        if call.late_result == result:
+            return call.run_id
+        raise Conflict("The call has another result already.", code="result_exists")
+    late = call.wait_until is not None and call.wait_until <= now
+    if call.state not in ("dispatched", "waiting") or late or (call.wait or {}).get("reason", "deferred") != "deferred":
+        raise Gone("The call is over: its result came too late.", code="call_over")
+    tx.run(_LATE_RESULT, {"call_id": call_id, "new_result": text(result)})
+    return call.run_id

@@ -1,0 +1,164 @@
+"""Waits: what a call waits for, as it is stored, and how it goes on with the answer."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal, cast
+
+from app.agent.ports import PlannedCall, Resumed, Waiting
+from app.core.clock import now_ms, rfc3339
+from app.core.json import encode_text
+from app.tools.approval import APPROVAL_DECISIONS, CLIENT_DECISIONS, ApprovalRule
+from app.tools.compiled import CompiledTool
+from app.tools.ending import End, Live
+
+
+def begin_live(call_ms: int, sent_before: int, resumed: Resumed | None) -> Live:
+    """A call's record, from its beginning or as it was when it began to wait."""
+    if resumed is None:
+        intent: dict[str, object] = {"stage": "intent", "verdict": "ok", "at": call_ms, "detail": None}
+        return Live(now_ms(), time.perf_counter(), sent_before > 0, [intent])
+    facts = resumed.waiting.facts
+    chain = list(cast("list[Mapping[str, object]]", facts.get("chain") or []))
+    attempts = list(cast("list[Mapping[str, object]]", facts.get("attempts") or []))
+    return Live(
+        cast("int", facts["started_at"]), time.perf_counter(), bool(attempts) or sent_before > 0, chain, attempts
+    )
+
+
+def asked(
+    call: PlannedCall, tool: CompiledTool, rule: ApprovalRule, live: Live, arguments: Mapping[str, object], new_id: str
+) -> Waiting:
+    """A person is asked whether the call may be made."""
+    until = now_ms() + int(rule.expires_s * 1000)
+    live.note("approval", "asked")
+    shown = _shown("tool_approval", call, tool, arguments, new_id, until)
+    return Waiting("tool_approval", until, _facts(live, tool), shown)
+
+
+def handed_over(
+    call: PlannedCall, tool: CompiledTool, live: Live, arguments: Mapping[str, object], new_id: str
+) -> Waiting:
+    """The caller runs the tool itself."""
+    until = now_ms() + int(tool.deadline_s * 1000)
+    live.note("execution", "handed over", "the caller runs it")
+    shown = _shown("client_tool", call, tool, arguments, new_id, until)
+    return Waiting("client_tool", until, _facts(live, tool), shown)
+
+
+def deferred(tool: CompiledTool, live: Live, until_ms: int) -> Waiting:
+    """The tool took the call and answers later."""
+    live.note("execution", "deferred", "it answered 202 and calls back")
+    return Waiting("deferred", until_ms, _facts(live, tool))
+
+
+def decided(call: PlannedCall, tool: str, live: Live, resumed: Resumed) -> tuple[PlannedCall, End | None]:
+    """The call as a person or the caller wants it, and its end where it is not to be made."""
+    answer = resumed.answer
+    decision = str(answer["decision"])
+    by = str(answer.get("by") or "")
+    stage = "approval" if resumed.waiting.reason == "tool_approval" else "execution"
+    if decision in ("reject", "expired"):
+        live.note(stage, "expired" if decision == "expired" else "rejected", by or None)
+        end = denied_by(tool, answer) if stage == "approval" else _unanswered(tool, answer)
+        return call, end
+    if decision == "respond":
+        live.note(stage, "answered", by or None)
+        return call, given_by(answer)
+    if decision == "edit":
+        live.note(stage, "edited", f"{by}: {encode_text(answer['tool_input'])[:2000]}")
+        edited = cast("str | dict[str, object]", answer["tool_input"])
+        return replace(call, action=replace(call.action, tool_input=edited)), None
+    live.note(stage, "approved", by or None)
+    return call, None
+
+
+def is_as_asked(resumed: Resumed, tool: CompiledTool) -> bool:
+    """Whether the approval is for the tool that would be called: it binds the version, and the input is the stored one."""
+    return resumed.waiting.facts.get("tool_version") == tool.version
+
+
+def answered_ms(resumed: Resumed | None, call_ms: int) -> int:
+    """When the call's own time began: when it was made, or when it was answered."""
+    at = None if resumed is None else resumed.answer.get("at")
+    return at if isinstance(at, int) else call_ms
+
+
+def _unanswered(tool: str, answer: Mapping[str, object]) -> End:
+    if answer["decision"] == "expired":
+        return End("timeout", f"{tool}: the caller did not answer in time.", "client_timeout")
+    said = str(answer.get("message") or "").strip()
+    return End(
+        "error", f"{tool} was not run by the caller" + (f": {said}" if said else "."), "client_refused", by_tool=True
+    )
+
+
+def _facts(live: Live, tool: CompiledTool) -> dict[str, object]:
+    return {
+        "started_at": live.started_at,
+        "chain": live.chain,
+        "attempts": live.attempts,
+        "tool_version": tool.version,
+    }
+
+
+def _shown(
+    reason: str, call: PlannedCall, tool: CompiledTool, arguments: Mapping[str, object], new_id: str, until: int
+) -> dict[str, object]:
+    return question(
+        "tool_approval" if reason == "tool_approval" else "client_tool",
+        interrupt_id=new_id,
+        tool_call_id=call.tool_call_id,
+        tool=tool.name,
+        tool_input=dict(arguments),
+        parameters=tool.definition.parameters,
+        output_schema=None,
+        until_ms=until,
+    )
+
+
+def question(
+    reason: Literal["tool_approval", "client_tool"],
+    *,
+    interrupt_id: str,
+    tool_call_id: str,
+    tool: str,
+    tool_input: object,
+    parameters: Mapping[str, object],
+    output_schema: Mapping[str, object] | None,
+    until_ms: int,
+) -> dict[str, object]:
+    """The item of an `interrupt` event."""
+    decisions = APPROVAL_DECISIONS if reason == "tool_approval" else CLIENT_DECISIONS
+    properties: dict[str, object] = {"decision": {"enum": list(decisions)}, "message": {"type": "string"}}
+    if reason == "tool_approval":
+        message = f"May {tool} be called with this input?"
+        properties["tool_input"] = parameters
+    else:
+        message = f"Run {tool} with this input and answer with its output."
+    properties["output"] = output_schema or {}
+    return {
+        "id": interrupt_id,
+        "reason": reason,
+        "tool_call_id": tool_call_id,
+        "tool": tool,
+        "tool_input": tool_input,
+        "message": message,
+        "response_schema": {"type": "object", "properties": properties, "required": ["decision"]},
+        "expires_at": rfc3339(until_ms),
+    }
+
+
+def denied_by(tool: str, answer: Mapping[str, object]) -> End:
+    """The end of a call that a person rejected, or that nobody answered in time. Nothing was sent."""
+    if answer["decision"] == "expired":
+        return End("denied", f"{tool} was not called: nobody approved it in time.", "approval_expired")
+    said = str(answer.get("message") or "").strip()
+    because = f": {said}" if said else "."
+    return End("denied", f"{tool} was not called: it was rejected{because}", "rejected")
+
+
+def given_by(answer: Mapping[str, object]) -> End:
+    """The end of a call that a person or the caller answered in the tool's place."""
+    output = answer["output"] if "output" in answer else answer.get("message", "")
+    return End("success", output, meta={"answered_by": "caller"})
