@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import cast
 
 from app.agent.ports import PlannedCall, Round, ToolOutcome
+from app.agent.settings import AgentSettings
 from app.agent.state import LoopState, OpenCall
+from app.agent.stop import is_repeat
 from app.core.actions import AgentAction, AgentActionMessageLog
 from app.core.messages import Message
 from app.core.usage import Usage
@@ -40,7 +42,20 @@ def fold(run: RunRecord, messages: Sequence[Message], calls: Sequence[CallRecord
         else:
             state.open_message = message or spoken
             state.open_calls = [_open(call, record) for call, record in zip(planned, records, strict=True)]
+    state.out_of_repeats = _out_of_repeats(run, state)
     return state
+
+
+def _out_of_repeats(run: RunRecord, state: LoopState) -> bool:
+    """Whether the last round, open or not, was the one repeat too many."""
+    settings = AgentSettings.from_json(cast("dict[str, object]", run.spec["agent"]))
+    if settings.limits.max_repeats is None:
+        return False
+    if state.open_calls:
+        return is_repeat(state.rounds, settings, [item.call.action for item in state.open_calls])
+    if not state.rounds:
+        return False
+    return is_repeat(state.rounds[:-1], settings, [call.action for call, _ in state.rounds[-1].results])
 
 
 def _said(tail: Sequence[Message]) -> tuple[dict[str, Message], dict[str, Message], Message | None]:

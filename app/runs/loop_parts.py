@@ -83,7 +83,7 @@ class LoopAssembler:
         trimmer = await self._trimmer(settings, cast("dict[str, object]", run.spec["model"]))
         planner = self._planner(run, settings, _no_model, tools.definitions, trimmer)
         shown = planner.messages(Turn(state.messages, state.before, state.rounds, state.iteration + 1, self._new_id))
-        return shown if settings.type == "tool_calling" else [*shown, *_ending(state)]
+        return [*shown, *_ending(state)] if settings.type in TEXT_TYPES else shown
 
     def _settings(self, run: RunRecord) -> AgentSettings:
         settings = settings_of(run)
