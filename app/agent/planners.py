@@ -100,6 +100,7 @@ class ToolCallingPlanner:
             observation_text(outcome.observation),
             tool_call_id=call.provider_call_id,
             name=call.action.tool or None,
+            status=None if outcome.status == "success" else "error",
         )
 
     async def _decide(self, answer: ModelAnswer, turn: Turn) -> Decision:
