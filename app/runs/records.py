@@ -8,6 +8,7 @@ from app.agent.ports import StepStatus
 from app.agent.records import StopReason
 from app.core.values import immutable
 from app.runs.status import RunStatus
+from app.tools.port import Switch
 
 OnDisconnect = Literal["continue", "cancel"]
 
@@ -202,7 +203,8 @@ class Append:
     dispatches: tuple[Dispatch, ...] = ()
 
 
-DispatchVerdict = Literal["sent", "cancelled", "withdrawn"]
+DispatchVerdict = Literal["sent", "cancelled", "withdrawn"] | Switch
+"""A `Switch` stopped it: the tool, or all of the tenant's, is switched off."""
 
 
 @immutable

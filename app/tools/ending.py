@@ -146,3 +146,8 @@ def unknown(name: str, why: str, attempt: Attempt | None = None) -> End:
 
 def withdrawn(name: str) -> End:
     return End("denied", f"{name} was not called: the tool was withdrawn.", "tool_withdrawn")
+
+
+def disabled(name: str) -> End:
+    text = f"{name} was not called: it is switched off for now. Go on without it."
+    return End("denied", text, "tool_disabled")

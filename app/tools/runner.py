@@ -13,13 +13,13 @@ import structlog
 
 from app.agent.ports import CutReason, PlannedCall, ToolDefinition, ToolOutcome
 from app.core.clock import now_ms
-from app.core.errors import ToolWithdrawn
+from app.core.errors import ToolDisabled, ToolWithdrawn
 from app.core.ids import new_id
 from app.core.principal import Principal
 from app.core.values import immutable
 from app.tools.attempt import Attempt, Send, Sending, backoff_s, may_repeat
 from app.tools.compiled import CompiledTool
-from app.tools.ending import End, Live, lost_attempt, outcome_of, settled, unknown, withdrawn
+from app.tools.ending import End, Live, disabled, lost_attempt, outcome_of, settled, unknown, withdrawn
 from app.tools.signing import idempotency_key
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -31,7 +31,7 @@ PLUGIN_RESTARTS = 2
 class RecordDispatch(Protocol):
     """Journals an attempt; durable when it returns, and only then is the attempt sent.
 
-    Raises `RunCancelled`, `Fenced` (the runner lets them out) or `ToolWithdrawn` (the call is denied).
+    Raises `RunCancelled`, `Fenced` (the runner lets them out), or `ToolWithdrawn`, `ToolDisabled` (the call is denied).
     """
 
     def __call__(self, tool_call_id: str, attempt: int, tool: str, registered: bool, /) -> Awaitable[None]: ...
@@ -194,7 +194,10 @@ class BoundTools:
             try:
                 await self._run.record_dispatch(call.tool_call_id, number, tool.name, tool.source == "registered")
             except ToolWithdrawn:
-                return withdrawn(tool.name)
+                return self._stopped(tool, live, withdrawn(tool.name))
+            except ToolDisabled as stop:
+                live.note("authorization", "denied", stop.message)
+                return self._stopped(tool, live, disabled(tool.name))
             left = ends - time.perf_counter()
             attempt = await self._attempt(call, send, number, min(tool.timeout_s, max(left, 0.001)), live)
             if attempt.kind == "output":
@@ -206,6 +209,13 @@ class BoundTools:
             if pause >= ends - time.perf_counter():
                 return settled(tool, attempt)
             await self._sleep(pause)
+
+    def _stopped(self, tool: CompiledTool, live: Live, denied: End) -> End:
+        """A call that may not be sent (again). One that may have been sent before is no denial: it may have taken effect."""
+        if not live.sent:
+            return denied
+        text = "it was sent before, its result did not come, and it may not be sent again"
+        return settled(tool, Attempt("uncertain", code=denied.code, message=text))
 
     async def _attempt(self, call: PlannedCall, send: Send, number: int, timeout_s: float, live: Live) -> Attempt:
         at, begun, sent_before, outcome, http_status = now_ms(), time.perf_counter(), live.sent, "cut", None
