@@ -83,7 +83,9 @@ class LoopAssembler:
         trimmer = await self._trimmer(settings, cast("dict[str, object]", run.spec["model"]))
         planner = self._planner(run, settings, _no_model, tools.definitions, trimmer)
         shown = planner.messages(Turn(state.messages, state.before, state.rounds, state.iteration + 1, self._new_id))
-        return [*shown, *_ending(state)] if settings.type in TEXT_TYPES else shown
+        if settings.type in TEXT_TYPES:
+            shown = [*shown, *_ending(state)]
+        return [_as_shown(message) for message in shown]
 
     def _settings(self, run: RunRecord) -> AgentSettings:
         settings = settings_of(run)
@@ -152,6 +154,13 @@ def _ending(state: LoopState) -> Sequence[Message]:
         last = state.rounds[-1].shown[-1]
         after = after[next(at for at, message in enumerate(after) if message is last) + 1 :]
     return () if state.open_calls else after
+
+
+def _as_shown(message: Message) -> Message:
+    """A text agent's observation without the id by which recovery finds it: no model is shown that."""
+    if message.tool_call_id is None or message.role == "tool":
+        return message
+    return replace(message, tool_call_id=None, wire={})
 
 
 def settings_of(run: RunRecord) -> AgentSettings:
