@@ -23,6 +23,7 @@ from app.observability.observers import observers
 from app.observability.tracing import Tracing, open_tracing
 from app.observability.tracing_environment import TracingError
 from app.runs.agents import AgentService
+from app.runs.audit import AuditService
 from app.runs.hub import Hub
 from app.runs.loop_parts import LoopAssembler
 from app.runs.loop_plugins import LoopPlugins
@@ -32,11 +33,14 @@ from app.settings import Settings, SettingsError
 from app.storage.database import Database
 from app.storage.group import unwatched
 from app.storage.open import build_stores, open_database
+from app.tools.authority import Authority
 from app.tools.demo import DEMO_TOOLS
 from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient
 from app.tools.plugins import PluginSet
+from app.tools.policy import Policy
 from app.tools.service import ToolService
+from app.tools.switches import SwitchService
 
 DEMO_AGENT: dict[str, object] = {
     "name": "demo",
@@ -112,6 +116,7 @@ def build(settings: Settings) -> Parts:
         raise SettingsError(f"RUNWIRE_CORS_ORIGINS cannot be used: {error}.") from None
     plugins = PluginSet.load(settings.plugin_names, also=DEMO_TOOLS if settings.demo else ())
     loop_plugins = LoopPlugins.load(settings.plugin_names)
+    policy = None if settings.tool_policy is None else Policy.load(settings.tool_policy, settings.plugin_names)
     models = _models(settings, stores.secrets, egress)
     tracing = _tracing(settings, models)
     http_tools = HttpToolClient(egress)
@@ -123,6 +128,8 @@ def build(settings: Settings) -> Parts:
         http_tools,
         new_id=new_id,
         around=None if tracing is None else tracing.around,
+        switches=stores.switches,
+        authority=Authority(current_scopes=keys.current_scopes, policy=policy, tools_disabled=settings.tools_disabled),
     )
     agents = AgentService(stores.agents, models, tools, loop_plugins)
     assembler = LoopAssembler(models, tools, new_id, loop_plugins)
@@ -143,7 +150,25 @@ def build(settings: Settings) -> Parts:
     if metrics is not None:
         metrics.watch(dispatcher, streams)
     runs = RunService(stores.runs, hub, dispatcher, agents, assembler, new_id)
-    services = Services(runs, agents, tools, models, keys, Lifecycle(), DatabasePing(database.ping), streams, metrics)
+    switches = SwitchService(
+        stores.switches,
+        stores.tools,
+        lambda name: plugins.get(name) is not None,
+        all_disabled=settings.tools_disabled,
+    )
+    services = Services(
+        runs,
+        agents,
+        tools,
+        models,
+        switches,
+        AuditService(stores.audit),
+        keys,
+        Lifecycle(),
+        DatabasePing(database.ping),
+        streams,
+        metrics,
+    )
     retention = Retention(stores.retention, settings.retention_days)
     return Parts(
         settings,
