@@ -1,6 +1,7 @@
 """Recovery: a run's rows folded back into the state its loop goes on from. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 from app.agent.ports import PlannedCall, Round, ToolOutcome
@@ -103,7 +104,7 @@ def outcome_of(record: CallRecord) -> ToolOutcome:
 def _open(call: PlannedCall, record: CallRecord) -> OpenCall:
     if record.state in ("done", "unknown"):
         return OpenCall(call, record.attempts, outcome_of(record), told=True)
-    return OpenCall(call, record.attempts)
+    return OpenCall(replace(call, dispatched=tuple(record.attempt_log)) if record.attempts else call, record.attempts)
 
 
 def _usage(stored: dict[str, object]) -> Usage:

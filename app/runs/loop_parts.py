@@ -1,6 +1,6 @@
 """Assembling a run's loop from its pinned spec: settings, planner, model and tools."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -29,9 +29,7 @@ from app.core.values import immutable
 from app.runs.inputs import prompt_inputs
 from app.runs.loop_plugins import LoopPlugins, plugin_failure
 from app.runs.records import RunRecord
-from app.tools.runner import BoundTools, ToolRunContext
-
-RecordDispatch = Callable[[str, int, str, bool], Awaitable[None]]
+from app.tools.runner import BoundTools, RecordDispatch, ToolRunContext
 
 
 class ModelBuilder(Protocol):
@@ -105,6 +103,7 @@ class LoopAssembler:
                 principal=principal_of(run),
                 run_id=run.id,
                 thread_id=run.thread_id,
+                agent=run.agent,
                 context=run.context,
                 handle_tool_errors=settings.handle_tool_errors,
                 new_id=self._new_id,
@@ -171,7 +170,7 @@ def principal_of(run: RunRecord) -> Principal:
     return Principal(run.tenant, run.subject, None if run.scopes is None else frozenset(run.scopes))
 
 
-async def _no_dispatch(tool_call_id: str, attempt: int, tool: str, registered: bool, /) -> None:
+async def _no_dispatch(tool_call_id: str, log: object, tool: str, registered: bool, /) -> None:
     """Nothing is dispatched where only the context is asked for."""
 
 

@@ -62,6 +62,7 @@ _DISPATCH = Statement(
     .values(
         state="dispatched",
         attempts=bindparam("attempt", type_=tool_calls.c.attempts.type),
+        attempt_log=bindparam("log", type_=tool_calls.c.attempt_log.type),
         started_at=func.coalesce(tool_calls.c.started_at, bindparam("at", type_=tool_calls.c.started_at.type)),
     )
     .where(tool_calls.c.id == bindparam("call_id"), tool_calls.c.run_id == bindparam("run"))
@@ -170,7 +171,13 @@ def _dispatch(
             return switch
     tx.run(
         _DISPATCH,
-        {"call_id": dispatch.tool_call_id, "run": run_id, "attempt": dispatch.attempt, "at": dispatch.at},
+        {
+            "call_id": dispatch.tool_call_id,
+            "run": run_id,
+            "attempt": dispatch.attempt,
+            "log": text(dispatch.log),
+            "at": dispatch.at,
+        },
     )
     private.append(
         {"type": "dispatch", "tool_call_id": dispatch.tool_call_id, "attempt": dispatch.attempt, "at": dispatch.at}
