@@ -8,11 +8,16 @@ export PYTHONDONTWRITEBYTECODE ?= 1
 .PHONY: help run dev test lint types bench openapi requirements real-model clean
 
 help:
-	@echo "make run    start the server with the offline demo agent and show one run"
-	@echo "make test   the whole test suite"
-	@echo "make dev    only install what the tests and examples need"
-	@echo "make lint   style, types, import contracts, OpenAPI drift"
-	@echo "make bench  the benchmarks (ratios in one run)"
+	@echo "make run           start the server with the offline demo agent and show one run"
+	@echo "make test          the whole test suite; ARGS=\"tests/agent -x\" for a part of it"
+	@echo "make dev           only install what the tests and examples need"
+	@echo "make lint          style, types, import contracts, OpenAPI drift"
+	@echo "make types         only the types"
+	@echo "make openapi       write openapi/openapi.json as the server serves it"
+	@echo "make bench         the benchmarks (ratios in one run); ARGS=\"short_runs chunks\" for some"
+	@echo "make requirements  pin the dependencies anew"
+	@echo "make real-model    the model client against a small real model (builds llama.cpp)"
+	@echo "make clean         remove .venv and .runwire"
 
 $(VENV)/run.stamp: requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)

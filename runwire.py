@@ -33,6 +33,7 @@ from app.core.messages import Message, ToolCall
 from app.core.usage import TokenUsage
 from app.models.plugin_api import ModelPlugin, model
 from app.tools.plugin_api import Effect, Tool, ToolContext, ToolError, tool
+from app.tools.policy_api import PolicyAnswer, PolicyRequest, ToolPolicy, tool_policy
 
 if TYPE_CHECKING:
     from app.client import (
@@ -99,6 +100,8 @@ __all__ = [
     "OutputParserException",
     "Page",
     "PlannerContext",
+    "PolicyAnswer",
+    "PolicyRequest",
     "ProblemError",
     "ProposedCall",
     "RateLimited",
@@ -116,6 +119,7 @@ __all__ = [
     "ToolContext",
     "ToolDefinition",
     "ToolError",
+    "ToolPolicy",
     "Unauthorized",
     "UnexpectedAnswer",
     "model",
@@ -123,4 +127,5 @@ __all__ = [
     "planner",
     "step_trimmer",
     "tool",
+    "tool_policy",
 ]

@@ -49,6 +49,10 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "text"] = "auto"
     metrics: bool = True
+    tool_policy: str | None = None
+    """The name of the policy plugin that is asked about every tool call."""
+    tools_disabled: bool = False
+    """Stops every tool call of this server, whatever the switches of its tenants say."""
     cors_origins: str = ""
     demo: bool = False
     openai_api_key: SecretStr | None = Field(None, validation_alias="OPENAI_API_KEY")

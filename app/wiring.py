@@ -23,6 +23,7 @@ from app.observability.observers import observers
 from app.observability.tracing import Tracing, open_tracing
 from app.observability.tracing_environment import TracingError
 from app.runs.agents import AgentService
+from app.runs.audit import AuditService
 from app.runs.callbacks import CallbackService
 from app.runs.hub import Hub
 from app.runs.loop_parts import LoopAssembler
@@ -33,12 +34,15 @@ from app.settings import Settings, SettingsError
 from app.storage.database import Database
 from app.storage.group import unwatched
 from app.storage.open import build_stores, open_database
+from app.tools.authority import Authority
 from app.tools.callbacks import Callbacks
 from app.tools.demo import DEMO_TOOLS
 from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient
 from app.tools.plugins import PluginSet
+from app.tools.policy import Policy
 from app.tools.service import ToolService
+from app.tools.switches import SwitchService
 
 DEMO_AGENT: dict[str, object] = {
     "name": "demo",
@@ -127,6 +131,7 @@ def build(settings: Settings) -> Parts:
         raise SettingsError(f"RUNWIRE_CORS_ORIGINS cannot be used: {error}.") from None
     plugins = PluginSet.load(settings.plugin_names, also=DEMO_TOOLS if settings.demo else ())
     loop_plugins = LoopPlugins.load(settings.plugin_names)
+    policy = None if settings.tool_policy is None else Policy.load(settings.tool_policy, settings.plugin_names)
     models = _models(settings, stores.secrets, egress)
     tracing = _tracing(settings, models)
     base_url = BaseUrl(settings.public_url)
@@ -140,6 +145,8 @@ def build(settings: Settings) -> Parts:
         http_tools,
         new_id=new_id,
         around=None if tracing is None else tracing.around,
+        switches=stores.switches,
+        authority=Authority(current_scopes=keys.current_scopes, policy=policy, tools_disabled=settings.tools_disabled),
     )
     agents = AgentService(stores.agents, models, tools, loop_plugins)
     assembler = LoopAssembler(models, tools, new_id, loop_plugins)
@@ -161,12 +168,20 @@ def build(settings: Settings) -> Parts:
     if metrics is not None:
         metrics.watch(dispatcher, streams)
     runs = RunService(stores.runs, stores.waits, hub, dispatcher, agents, assembler, new_id)
+    switches = SwitchService(
+        stores.switches,
+        stores.tools,
+        lambda name: plugins.get(name) is not None,
+        all_disabled=settings.tools_disabled,
+    )
     services = Services(
         runs,
         agents,
         tools,
         models,
         CallbackService(stores.waits, dispatcher, hub, callbacks),
+        switches,
+        AuditService(stores.audit),
         keys,
         Lifecycle(),
         DatabasePing(database.ping),

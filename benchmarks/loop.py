@@ -34,7 +34,7 @@ def script_of(steps: int) -> Script:
     return [*rounds, {"content": "It is 42."}]
 
 
-async def _unrecorded(tool_call_id: str, attempt: int, tool: str, registered: bool, /) -> None:
+async def _unrecorded(tool_call_id: str, log: object, tool: str, registered: bool, /) -> None:
     """Nothing is journaled: the loop is measured, not the storage."""
 
 

@@ -56,6 +56,8 @@ async def _run(item: OpenCall, tools: ToolRunner) -> None:
     result = await tools.run(item.call, sent_before=item.sent, resumed=item.resumed)
     if isinstance(result, Waiting):
         item.waiting, item.resumed = result, None
+        if result.reason == "deferred":
+            item.sent = max(item.sent, 1)  # if it is cut now, nobody can say that it did nothing
     else:
         item.outcome = result
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from app.agent.acting import act, close_round
-from app.agent.parse_policy import Unhandled, handle
+from app.agent.parse_policy import INCOMPLETE, Handled, Unhandled, handle
 from app.agent.ports import Decision, Delta, ParseError, PlannedCall, Planner, ProposedAction, ToolRunner, Turn
 from app.agent.records import Answered, Failed, Finished, Output, Parked, Record, StepDone, StopReason
 from app.agent.settings import AgentSettings
@@ -78,7 +78,7 @@ async def execute(
                 async for records in stopping:
                     yield records
             return
-        taken = await _take(state, settings, decision, message_id, new_id)
+        taken = await _take(state, settings, decision, message_id, new_id, deadline)
         if taken.end is not None:
             # A failure may leave calls that will not be made: each still gets its one result.
             yield (taken.answered, *close_round(state, planner, tools, "cancelled"), taken.end)
@@ -146,7 +146,12 @@ class _Taken:
 
 
 async def _take(
-    state: LoopState, settings: AgentSettings, decision: Decision, message_id: str, new_id: IdFactory
+    state: LoopState,
+    settings: AgentSettings,
+    decision: Decision,
+    message_id: str,
+    new_id: IdFactory,
+    deadline: float | None,
 ) -> _Taken:
     """Count the decision, number its calls, open the round."""
     outcome = decision.outcome
@@ -160,14 +165,14 @@ async def _take(
         proposed = outcome
     else:
         error = outcome if isinstance(outcome, ParseError) else ParseError("The agent's plan is empty.")
-        handled = await handle(settings.handle_parsing_errors, error)
+        handled = await _handled(settings, error, deadline)
         if isinstance(handled, Unhandled):
             end = Failed("output_parsing_error", handled.message)
             proposed = _not_made(decision.message)
         else:
             action = AgentAction(EXCEPTION_TOOL, handled.observation, handled.log)
             proposed = (ProposedAction(action, refusal=handled.observation),)
-    if end is None and is_repeat(state, settings, proposed):
+    if end is None and is_repeat(state.rounds, settings, [item.action for item in proposed]):
         state.out_of_repeats = True
     state.iteration += 1
     state.usage.add_model_call(decision.tokens)
@@ -178,6 +183,18 @@ async def _take(
     state.open_message = decision.message if calls else None
     state.open_calls = [OpenCall(call) for call in calls]
     return _Taken(_answered(state.iteration, message_id, decision, calls), end)
+
+
+async def _handled(settings: AgentSettings, error: ParseError, deadline: float | None) -> Handled | Unhandled:
+    """What the policy says; a plugin's that takes longer than the run may has said nothing."""
+    scope = asyncio.timeout_at(deadline)
+    try:
+        async with scope:
+            return await handle(settings.handle_parsing_errors, error)
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        return Handled(INCOMPLETE, error.message)
 
 
 def _answered(iteration: int, message_id: str, decision: Decision, calls: tuple[PlannedCall, ...] = ()) -> Answered:

@@ -32,6 +32,12 @@ FINAL_DEMAND = "Give your final answer now, based on the previous steps. No tool
 
 TEXT_ARGUMENT = "__arg1"
 
+SAID_AGAIN = 2000
+"""Characters said beside the calls of one answer that stand in the log of each; more are in the first one's only.
+
+AgentExecutor repeats any length: 128 calls would store a long text 128 times.
+"""
+
 
 async def answered(chunks: AsyncGenerator[Delta | ModelAnswer]) -> AsyncGenerator[Delta | ModelAnswer]:
     """The deltas, then the answer, which must come and be the last. Raises `ModelError`."""
@@ -100,6 +106,7 @@ class ToolCallingPlanner:
             observation_text(outcome.observation),
             tool_call_id=call.provider_call_id,
             name=call.action.tool or None,
+            status=None if outcome.status == "success" else "error",
         )
 
     async def _decide(self, answer: ModelAnswer, turn: Turn) -> Decision:
@@ -123,7 +130,8 @@ class ToolCallingPlanner:
         actions: list[ProposedAction] = []
         for call, said in zip(calls, answer.calls, strict=True):
             tool_input = _tool_input(call)
-            log = _log(call.name, tool_input, "" if actions else answer.content)
+            said_here = answer.content if not actions or len(answer.content) <= SAID_AGAIN else ""
+            log = _log(call.name, tool_input, said_here)
             action = AgentActionMessageLog(call.name, tool_input, log, message_log=(message,))
             actions.append(ProposedAction(action, call.id, None if said.args is not None else await self._told(said)))
         return Decision(tuple(actions), message, answer.tokens, answer.model)
@@ -189,7 +197,7 @@ def _tool_input(call: ToolCall) -> str | dict[str, object]:
 
 
 def _log(name: str, tool_input: str | dict[str, object], content: str) -> str:
-    """AgentExecutor's log line of a tool-calling agent. What was said beside the calls is with the first one only."""
+    """AgentExecutor's log line of a tool-calling agent."""
     args = tool_input if isinstance(tool_input, str) else encode_text(tool_input)
     said = f"responded: {content}\n" if content else "\n"
     return f"\nInvoking: `{name}` with `{args}`\n{said}\n"

@@ -33,6 +33,16 @@ PluginFailure = Callable[[str, BaseException | str], RunwireError]
 """(plugin, its exception or what is wrong) -> the error that ends the run; the exception's text is for the log only."""
 
 
+CLOSE_S = 1.0
+"""Longest wait for a function that was cancelled; one that goes on all the same is left behind."""
+
+
+def being_cancelled() -> bool:
+    """Whether a cancellation is ours; else a plugin raised it of its own accord, as it raises any other exception."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class PluginPlanner:
     """Runs the function as a task of its own, so that what its model says streams while it waits."""
 
@@ -65,7 +75,9 @@ class PluginPlanner:
             yield await task
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.wait([task], timeout=CLOSE_S)
+            if task.done() and not task.cancelled():
+                task.exception()  # it was raised above, or the run ends for another reason
 
     async def conclude(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
         """A last word is not a plugin's: what it would need for that, its prompt, is its own. The fixed text stands."""
@@ -102,13 +114,19 @@ class PluginPlanner:
             return ParseError(str(error), error.llm_output or "", error.observation or "", error.send_to_llm)
         except RunwireError:
             raise
-        except Exception as error:
-            raise self._failure(self._plugin.name, error) from error
+        except asyncio.CancelledError as error:
+            if being_cancelled():
+                raise
+            raise self._failure(self._plugin.name, error) from None
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (the named boundary: foreign code behind it)
+            raise self._failure(self._plugin.name, error) from None
         return self._checked(result)
 
     def _checked(self, result: PlannerResult) -> tuple[ProposedAction, ...] | AgentFinish:
         if isinstance(result, AgentFinish):
             values = self._plain(result.return_values, "return_values")
+            if not isinstance(values, dict):
+                raise self._failure(self._plugin.name, "a finish's return_values must be a dict")
             return AgentFinish(cast("dict[str, object]", values), self._text(result.log))
         given: object = result
         actions = cast("Sequence[object]", given) if isinstance(given, list | tuple) else (given,)

@@ -130,6 +130,8 @@ class PlannedCall:
     """The id the messages for the model carry."""
     refusal: str | None = None
     """Set when the call must not be sent (its arguments were no JSON, the round was too long): what the model is told."""
+    dispatched: tuple[Mapping[str, object], ...] = ()
+    """Attempts recorded before a crash, as in `ToolOutcome.attempts`; those that had not come back are `running`."""
 
 
 @immutable

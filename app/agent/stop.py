@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from app.agent.ports import ProposedAction
+from app.agent.ports import Round
 from app.agent.records import Finished, StopReason
 from app.agent.settings import AgentSettings
 from app.agent.state import LoopState
-from app.core.actions import AgentFinish
+from app.core.actions import AgentAction, AgentFinish
 from app.core.messages import Message
 
 ITERATION_OR_TIME_TEXT = "Agent stopped due to iteration limit or time limit."
@@ -45,18 +45,18 @@ def _spent(state: LoopState, cap: float) -> bool:
     return state.usage.model_calls > 0 if cost is None and cap > 0 else (cost or 0.0) >= cap
 
 
-def is_repeat(state: LoopState, settings: AgentSettings, proposed: Sequence[ProposedAction]) -> bool:
-    """Whether a round would repeat the one before once more than `limits.max_repeats` allows.
+def is_repeat(rounds: Sequence[Round], settings: AgentSettings, proposed: Sequence[AgentAction]) -> bool:
+    """Whether a round after `rounds` would repeat the one before once more than `limits.max_repeats` allows.
 
     A repeat is the same tools with the same inputs in the same order; ids and what was said around them do not count.
     """
     allowed = settings.limits.max_repeats
-    if allowed is None or not proposed or len(state.rounds) <= allowed:
+    if allowed is None or not proposed or len(rounds) <= allowed:
         return False
-    actions = [(item.action.tool, item.action.tool_input) for item in proposed]
+    actions = [(action.tool, action.tool_input) for action in proposed]
     return all(
         actions == [(call.action.tool, call.action.tool_input) for call, _ in item.results]
-        for item in state.rounds[len(state.rounds) - allowed - 1 :]
+        for item in rounds[len(rounds) - allowed - 1 :]
     )
 
 

@@ -11,6 +11,7 @@ from app.agent.prompts.template import PromptTemplate
 from app.agent.prompts.text_prompt import TextPrompt
 from app.agent.scratchpad import LogStep, xml_step
 from app.agent.settings import AgentSettings
+from app.agent.text_input import TextInputs
 from app.agent.text_planner import TextFormat
 from app.core.actions import AgentStep
 from app.core.json import encode_text
@@ -48,7 +49,7 @@ def text_format(settings: AgentSettings, tools: Sequence[ToolDefinition], inputs
     stop = given.get("stop_sequence", True) if isinstance(given, Mapping) else True
     template = template_of(kind, given)
     shown = RunPrompt(prompt, template, settings.instructions, tools, inputs)
-    return TextFormat(parser, shown, prompt.stop_words(cast("bool | list[str]", stop)))
+    return TextFormat(parser, shown, prompt.stop_words(cast("bool | list[str]", stop)), TextInputs(tools))
 
 
 class RunPrompt:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from app.agent.parsers.port import TextParser
+from app.agent.parsers.port import Parsed, TextParser
 from app.agent.planners import answered
 from app.agent.ports import (
     Decision,
@@ -23,6 +23,7 @@ from app.agent.ports import (
 )
 from app.agent.settings import AgentSettings
 from app.agent.stop_words import StopCut
+from app.agent.text_input import TextInputs
 from app.agent.trimming import Trimmer
 from app.core.actions import AgentAction, AgentFinish, observation_text
 from app.core.errors import ModelError
@@ -31,6 +32,12 @@ from app.core.values import immutable
 
 FINAL_DEMAND = "\n\nI now need to return a final answer based on the previous steps:"
 """AgentExecutor's words, at the end of the scratchpad: the model goes on from them."""
+
+
+CUT_OFF = (
+    "Not run: the answer reached the model's output limit, so this input may not be whole. Write a shorter answer."
+)
+"""What the model reads of an action that its own output limit may have cut: half an input could do harm."""
 
 
 class TextPrompt(Protocol):
@@ -48,6 +55,7 @@ class TextFormat:
     parser: TextParser
     prompt: TextPrompt
     stop: Sequence[str]
+    inputs: TextInputs
 
 
 class TextPlanner:
@@ -67,14 +75,19 @@ class TextPlanner:
                 yield chunk
 
     async def conclude(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
-        """What cannot be read as a finish is the answer as it is."""
+        """What cannot be read as a finish is the answer as it is, in one piece unless a part of it was told before."""
         messages = self._form.prompt.messages(turn, self._seen(turn), FINAL_DEMAND)
+        told = not self._settings.stream_output
         async with aclosing(self._read(turn, messages)) as chunks:
             async for chunk in chunks:
-                if isinstance(chunk, Decision) and not isinstance(chunk.outcome, AgentFinish):
-                    yield self._raw(chunk)
-                else:
+                if not isinstance(chunk, Decision) or isinstance(chunk.outcome, AgentFinish):
+                    told = told or isinstance(chunk, TextDelta)
                     yield chunk
+                    continue
+                text = _raw_text(chunk)
+                if not told:
+                    yield TextDelta(text)
+                yield Decision(AgentFinish({"output": text}, text), chunk.message, chunk.tokens, chunk.model)
 
     def messages(self, turn: Turn) -> Sequence[Message]:
         return self._form.prompt.messages(turn, self._seen(turn))
@@ -109,28 +122,42 @@ class TextPlanner:
                     whole = "" if said else cut.feed(chunk.content or chunk.refusal or "")
                     said += (whole, cut.rest())
                     last = [*reader.feed(said[-2]), *reader.feed(said[-1])]
-                    ended = reader.finish()
+                    ended = reader.finish(refused=chunk.refusal is not None)
                     for spoken in (*last, *ended.deltas) if stream else ():
                         yield spoken
-                    yield _decision(chunk, "".join(said), ended.outcome)
+                    yield self._decision(chunk, "".join(said), ended.outcome, whole=cut.cut)
 
-    def _raw(self, decision: Decision) -> Decision:
-        text = "" if decision.message is None else str(decision.message.content or "")
-        if not text:
-            raise ModelError("The model gave an empty answer.", code="model_empty_response", retryable=True)
-        return Decision(AgentFinish({"output": text}, text), decision.message, decision.tokens, decision.model)
+    def _decision(self, answer: ModelAnswer, text: str, outcome: Parsed, *, whole: bool) -> Decision:
+        """`whole`: a stop word ended the text, so whatever limit the model reached came after it."""
+        if answer.finish_reason == "content_filter" and not text:
+            raise ModelError("The provider's content filter withheld the answer.", code="content_filtered")
+        message = Message("assistant", text, refusal=answer.refusal)
+        decided: tuple[ProposedAction, ...] | AgentFinish | ParseError
+        if isinstance(outcome, ParseError):
+            decided = outcome
+        elif isinstance(outcome, AgentFinish):
+            decided = _marked(outcome, answer)
+        else:
+            refusal = CUT_OFF if answer.finish_reason == "length" and not whole else None
+            actions = (outcome,) if isinstance(outcome, AgentAction) else outcome
+            decided = tuple(ProposedAction(self._form.inputs.read(action), refusal=refusal) for action in actions)
+        return Decision(decided, message, answer.tokens, answer.model)
 
 
-def _decision(
-    answer: ModelAnswer, text: str, outcome: AgentAction | tuple[AgentAction, ...] | AgentFinish | ParseError
-) -> Decision:
-    if answer.finish_reason == "content_filter" and not text:
-        raise ModelError("The provider's content filter withheld the answer.", code="content_filtered")
-    message = Message("assistant", text, refusal=answer.refusal)
-    if isinstance(outcome, AgentFinish) and answer.finish_reason in ("length", "content_filter"):
-        mark = "truncated" if answer.finish_reason == "length" else "filtered"
-        outcome = AgentFinish({**outcome.return_values, mark: True}, outcome.log)
-    if isinstance(outcome, AgentAction):
-        outcome = (outcome,)
-    decided = tuple(ProposedAction(action) for action in outcome) if isinstance(outcome, tuple) else outcome
-    return Decision(decided, message, answer.tokens, answer.model)
+def _marked(finish: AgentFinish, answer: ModelAnswer) -> AgentFinish:
+    """The finish with what the provider says of it, in the words of every agent."""
+    marks: dict[str, object] = {}
+    if answer.finish_reason == "length":
+        marks["truncated"] = True
+    if answer.finish_reason == "content_filter":
+        marks["filtered"] = True
+    if answer.refusal is not None:
+        marks["refusal"] = True
+    return AgentFinish({**finish.return_values, **marks}, finish.log) if marks else finish
+
+
+def _raw_text(decision: Decision) -> str:
+    text = "" if decision.message is None else str(decision.message.content or "")
+    if not text:
+        raise ModelError("The model gave an empty answer.", code="model_empty_response", retryable=True)
+    return text

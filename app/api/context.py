@@ -15,9 +15,11 @@ from app.core.ids import new_id
 from app.core.principal import Authenticator, Principal
 from app.core.trace import TraceContext, parse
 from app.runs.agents import AgentService
+from app.runs.audit import AuditService
 from app.runs.callbacks import CallbackService
 from app.runs.service import RunService
 from app.tools.service import ToolService
+from app.tools.switches import SwitchService
 
 _SAFE_ID = re.compile(rb"^[A-Za-z0-9._-]{1,128}$")
 _KEY_PARAMETERS = frozenset(("api_key", "apikey", "x-api-key", "access_token", "token", "authorization"))
@@ -70,6 +72,8 @@ class Services:
     tools: ToolService
     models: ModelDirectory
     callbacks: CallbackService
+    switches: SwitchService
+    audit: AuditService
     keys: Authenticator
     lifecycle: Lifecycle
     ping: Callable[[], Awaitable[None]]

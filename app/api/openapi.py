@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from app.runs.spec import RegisteredAgentSpec, RunCreate, Spec
 from app.tools.spec import ToolSpec
+from app.tools.switches import SwitchBody as SwitchBody
 
 
 class InvokeBody(Spec):
@@ -17,7 +18,7 @@ class InvokeBody(Spec):
     arguments: dict[str, object] = Field(default_factory=dict)
 
 
-BODIES: tuple[type[BaseModel], ...] = (RunCreate, RegisteredAgentSpec, ToolSpec, InvokeBody)
+BODIES: tuple[type[BaseModel], ...] = (RunCreate, RegisteredAgentSpec, ToolSpec, InvokeBody, SwitchBody)
 
 
 def _ref(name: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from app.core.clock import rfc3339
+from app.runs.audit import AuditedCall
 from app.runs.records import CallRecord, RunRecord
 
 
@@ -72,6 +73,58 @@ def step_detail(call: CallRecord) -> dict[str, object]:
         "attempts": [_dated(item) for item in call.attempt_log],
         "envelope": call.envelope,
     }
+
+
+def audit_view(item: AuditedCall) -> dict[str, object]:
+    """A call in the audit: what was asked, decided, sent and answered, and for whom; `audit_detail` has all of it."""
+    call = item.call
+    return {
+        "id": call.id,
+        "run_id": call.run_id,
+        "thread_id": call.thread_id,
+        "step": call.step,
+        "agent": item.agent,
+        "principal": {"tenant": call.tenant, "subject": item.subject},
+        "tool": call.tool,
+        "tool_version": call.tool_version,
+        "effect": call.effect,
+        "tool_input": call.tool_input,
+        "arguments_sha256": call.arguments_sha256,
+        "asked_at": _time(call.created_at),
+        "chain": [_dated(step) for step in call.chain],
+        "idempotency_key": call.idempotency_key,
+        "attempts": [_dated(attempt) for attempt in call.attempt_log],
+        "attempts_recorded": call.attempts,
+        "started_at": _time(call.started_at),
+        "status": call.status or ("running" if call.state == "dispatched" else "waiting"),
+        "error_code": None if call.error is None else call.error.get("code"),
+        "answered_at": _answered_at(call),
+        "duration_ms": call.duration_ms,
+    }
+
+
+def audit_detail(item: AuditedCall) -> dict[str, object]:
+    """The same with what was answered, and how the model put it."""
+    call = item.call
+    return {
+        **audit_view(item),
+        "iteration": call.iteration,
+        "message_id": call.message_id,
+        "provider_call_id": call.provider_call_id,
+        "log": call.log,
+        "refusal": call.refusal,
+        "observation": call.observation,
+        "error": call.error,
+        "envelope": call.envelope,
+    }
+
+
+def _answered_at(call: CallRecord) -> str | None:
+    """When its outcome was known: the last thing that its chain tells."""
+    if call.status is None or not call.chain:
+        return None
+    at = call.chain[-1].get("at")
+    return rfc3339(at) if isinstance(at, int) else None
 
 
 def _dated(item: Mapping[str, object]) -> dict[str, object]:

@@ -16,6 +16,8 @@ class KeyRing:
 
     def __init__(self, principals: dict[bytes, Principal]) -> None:
         self._principals = principals
+        holders = principals.values() if principals else (ANONYMOUS,)
+        self._subjects = {(principal.tenant, principal.subject): principal for principal in holders}
 
     @classmethod
     def parse(cls, text: str) -> "KeyRing":
@@ -48,6 +50,11 @@ class KeyRing:
 
     def find(self, key: str) -> Principal | None:
         return self._principals.get(_digest(key))
+
+    async def current_scopes(self, tenant: str, subject: str, /) -> frozenset[str] | None:
+        """See `CurrentScopes`."""
+        principal = self._subjects.get((tenant, subject))
+        return frozenset() if principal is None else principal.scopes
 
 
 ANONYMOUS = Principal(DEFAULT_TENANT, "anonymous", None)

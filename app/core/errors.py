@@ -17,7 +17,8 @@ RunwireError
     ├── JournalBroken       an append could not even be made, a fault of ours: trying again would not help
     ├── Fenced              another process owns the run now: write nothing
     ├── RunCancelled        a dispatch came after the cancel: send nothing
-    └── ToolWithdrawn       a dispatch of a tool that was deleted meanwhile: send nothing
+    ├── ToolWithdrawn       a dispatch of a tool that was deleted meanwhile: send nothing
+    └── ToolDisabled        a dispatch of a tool that is switched off: send nothing
 """
 
 from app.core.values import immutable
@@ -145,3 +146,9 @@ class RunCancelled(Stopped):
 
 class ToolWithdrawn(Stopped):
     code = "tool_withdrawn"
+
+
+class ToolDisabled(Stopped):
+    """`message` says who switched it off, when and why: for the chain of the call."""
+
+    code = "tool_disabled"

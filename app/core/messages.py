@@ -39,6 +39,8 @@ class Message:
 
     A tool call is named by its id and stands in `tool_calls`, so a call that is left out there is left out here too.
     """
+    status: Literal["error"] | None = None
+    """Of a tool's message: the call did not succeed. Some providers are told (`is_error`), others read it in the content."""
     wire: dict[str, bytes] = field(default_factory=dict[str, bytes], compare=False, repr=False)
     """A cache for model clients: this message as one provider's JSON. Messages never change, so it is encoded once."""
 
@@ -54,6 +56,8 @@ class Message:
             body["refusal"] = self.refusal
         if self.provider_blocks is not None:
             body["provider_blocks"] = self.provider_blocks
+        if self.status is not None:
+            body["status"] = self.status
         return body
 
     @classmethod
@@ -71,4 +75,5 @@ class Message:
             name=cast("str | None", body.get("name")),
             refusal=cast("str | None", body.get("refusal")),
             provider_blocks=cast("OwnBlocks | None", body.get("provider_blocks")),
+            status=cast('Literal["error"] | None', body.get("status")),
         )

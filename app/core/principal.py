@@ -22,6 +22,14 @@ class Principal:
         return self.scopes is None or scope in self.scopes or "admin" in self.scopes
 
 
+class CurrentScopes(Protocol):
+    """What a caller may do now, whatever it might when its run was made (`app.auth`)."""
+
+    async def __call__(self, tenant: str, subject: str, /) -> frozenset[str] | None:
+        """`None` = every scope. A subject that no longer exists has none: the empty set."""
+        ...
+
+
 class Authenticator(Protocol):
     """Who a presented key stands for (`app.auth`)."""
 

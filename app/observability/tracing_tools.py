@@ -150,13 +150,13 @@ class WatchedTools:
 
 
 def _add_attempt(span: Span, attempt: Mapping[str, object]) -> None:
-    at = attempt.get("at")
-    if not isinstance(at, int):  # of a process that is gone
+    at, duration = attempt.get("at"), attempt.get("duration_ms")
+    if not isinstance(at, int) or not isinstance(duration, float):  # of a process that is gone
         return
     attributes: dict[str, str | int | float] = {
         "runwire.tool.attempt": cast("int", attempt["attempt"]),
         "runwire.tool.outcome": code_of(attempt.get("outcome")),
-        "runwire.tool.duration_ms": cast("float", attempt["duration_ms"]),
+        "runwire.tool.duration_ms": duration,
     }
     status = attempt.get("http_status")
     if isinstance(status, int):

@@ -27,6 +27,7 @@ from app.runs.lost_parts import LOST_PLANNER, LOST_TOOLS
 from app.runs.observer import NOBODY, Observer
 from app.runs.ports import RunStore
 from app.runs.records import CallRecord, Dispatch, Progress, RunRecord, Transition
+from app.tools.runner import Attempts
 
 TIME_KEPT_S = 1.0
 """How often the active time of a run with a time limit is journaled: at most so much is forgotten by a crash."""
@@ -239,9 +240,9 @@ class Driver:
             case _:
                 return isinstance(last, Finished | Failed | Parked)
 
-    async def _record_dispatch(self, tool_call_id: str, attempt: int, tool: str, registered: bool) -> None:
+    async def _record_dispatch(self, tool_call_id: str, log: Attempts, tool: str, registered: bool) -> None:
         self._paced = True
-        await self._journal.dispatch(Dispatch(tool_call_id, attempt, tool, registered, now_ms()))
+        await self._journal.dispatch(Dispatch(tool_call_id, tuple(log), tool, registered))
 
     # --- writing ---------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,13 @@
 """Recovery: a run's rows folded back into the state its loop goes on from. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 from app.agent.ports import PlannedCall, Resumed, Round, ToolOutcome
+from app.agent.settings import AgentSettings
 from app.agent.state import LoopState, OpenCall
+from app.agent.stop import is_repeat
 from app.core.actions import AgentAction, AgentActionMessageLog
 from app.core.messages import Message
 from app.core.usage import Usage
@@ -43,7 +46,20 @@ def fold(run: RunRecord, messages: Sequence[Message], calls: Sequence[CallRecord
         else:
             state.open_message = message or spoken
             state.open_calls = [_open(call, record, now) for call, record in zip(planned, records, strict=True)]
+    state.out_of_repeats = _out_of_repeats(run, state)
     return state
+
+
+def _out_of_repeats(run: RunRecord, state: LoopState) -> bool:
+    """Whether the last round, open or not, was the one repeat too many."""
+    settings = AgentSettings.from_json(cast("dict[str, object]", run.spec["agent"]))
+    if settings.limits.max_repeats is None:
+        return False
+    if state.open_calls:
+        return is_repeat(state.rounds, settings, [item.call.action for item in state.open_calls])
+    if not state.rounds:
+        return False
+    return is_repeat(state.rounds[:-1], settings, [call.action for call, _ in state.rounds[-1].results])
 
 
 def _said(tail: Sequence[Message]) -> tuple[dict[str, Message], dict[str, Message], Message | None]:
@@ -98,6 +114,8 @@ def _open(call: PlannedCall, record: CallRecord, now: int) -> OpenCall:
             answer = {"decision": "expired"}
         resumed = None if answer is None else Resumed(waiting, answer)
         return OpenCall(call, record.attempts, waiting=waiting, resumed=resumed)
+    if record.attempts:
+        call = replace(call, dispatched=tuple(record.attempt_log))
     if record.wait is not None and record.answer is not None:  # allowed, and then sent: as it was allowed
         return OpenCall(call, record.attempts, resumed=Resumed(waiting_of(record.wait), record.answer))
     return OpenCall(call, record.attempts)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from app.core.errors import Fenced, JournalBroken, RunCancelled, RunwireError, ToolWithdrawn, Unavailable
+from app.core.errors import Fenced, JournalBroken, RunCancelled, RunwireError, ToolDisabled, ToolWithdrawn, Unavailable
 from app.core.events import EventType, wire
 from app.runs.hub import Hub
 from app.runs.ports import RunStore
@@ -28,6 +28,7 @@ from app.runs.records import (
     Transition,
 )
 from app.runs.status import RunStatus, may_follow
+from app.tools.port import Switch
 
 log = structlog.get_logger("runwire.runs")
 
@@ -171,7 +172,10 @@ class RunJournal:
         self._next.transition = transition
 
     async def dispatch(self, dispatch: Dispatch) -> None:
-        """Record an attempt before it is sent. Raises `RunCancelled`, `ToolWithdrawn`, `Fenced`: then it must not be sent."""
+        """Record an attempt before it is sent.
+
+        Raises `RunCancelled`, `ToolWithdrawn`, `ToolDisabled`, `Fenced`: then it must not be sent.
+        """
         verdict: asyncio.Future[DispatchVerdict] = asyncio.get_running_loop().create_future()
         self._next.dispatches.append((dispatch, verdict))
         await self.commit()
@@ -182,6 +186,8 @@ class RunJournal:
                 raise RunCancelled("The run was cancelled.")
             case "withdrawn":
                 raise ToolWithdrawn(f"The tool `{dispatch.tool}` was deleted.")
+            case Switch() as switch:
+                raise ToolDisabled(switch.said())
 
     async def commit(self) -> None:
         """Wait until all that was added before this call is durable. Raises `Fenced`, `Unavailable`."""

@@ -54,7 +54,7 @@ def message_json(message: Message) -> dict[str, object]:
     if message.name is not None:
         values["name"] = message.name
     if message.role == "tool":
-        values |= {"tool_call_id": message.tool_call_id or "", "status": "success"}
+        values |= {"tool_call_id": message.tool_call_id or "", "status": message.status or "success"}
     if message.role == "assistant":
         values["tool_calls"] = [_call(call, call.args) for call in message.tool_calls if isinstance(call.args, dict)]
         values["invalid_tool_calls"] = [

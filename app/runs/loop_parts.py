@@ -1,6 +1,6 @@
 """Assembling a run's loop from its pinned spec: settings, planner, model and tools."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -30,9 +30,7 @@ from app.runs.inputs import prompt_inputs
 from app.runs.loop_plugins import LoopPlugins, plugin_failure
 from app.runs.records import RunRecord
 from app.tools.approval import ApprovalRule, rule_of
-from app.tools.runner import BoundTools, ToolRunContext
-
-RecordDispatch = Callable[[str, int, str, bool], Awaitable[None]]
+from app.tools.runner import BoundTools, RecordDispatch, ToolRunContext
 
 
 class ModelBuilder(Protocol):
@@ -84,7 +82,9 @@ class LoopAssembler:
         trimmer = await self._trimmer(settings, cast("dict[str, object]", run.spec["model"]))
         planner = self._planner(run, settings, _no_model, tools.definitions, trimmer)
         shown = planner.messages(Turn(state.messages, state.before, state.rounds, state.iteration + 1, self._new_id))
-        return shown if settings.type == "tool_calling" else [*shown, *_ending(state)]
+        if settings.type in TEXT_TYPES:
+            shown = [*shown, *_ending(state)]
+        return [_as_shown(message) for message in shown]
 
     async def input_faults(self, run: RunRecord, tool: str, tool_input: object) -> Sequence[tuple[str, str]]:
         """What is wrong with an input for a tool as the run pinned it: (pointer, detail)."""
@@ -109,6 +109,7 @@ class LoopAssembler:
                 principal=principal_of(run),
                 run_id=run.id,
                 thread_id=run.thread_id,
+                agent=run.agent,
                 context=run.context,
                 handle_tool_errors=settings.handle_tool_errors,
                 new_id=self._new_id,
@@ -166,6 +167,13 @@ def _ending(state: LoopState) -> Sequence[Message]:
     return () if state.open_calls else after
 
 
+def _as_shown(message: Message) -> Message:
+    """A text agent's observation without the id by which recovery finds it: no model is shown that."""
+    if message.tool_call_id is None or message.role == "tool":
+        return message
+    return replace(message, tool_call_id=None, wire={})
+
+
 def settings_of(run: RunRecord) -> AgentSettings:
     return AgentSettings.from_json(cast("dict[str, object]", run.spec["agent"]))
 
@@ -174,7 +182,7 @@ def principal_of(run: RunRecord) -> Principal:
     return Principal(run.tenant, run.subject, None if run.scopes is None else frozenset(run.scopes))
 
 
-async def _no_dispatch(tool_call_id: str, attempt: int, tool: str, registered: bool, /) -> None:
+async def _no_dispatch(tool_call_id: str, log: object, tool: str, registered: bool, /) -> None:
     """Nothing is dispatched where only the context is asked for."""
 
 

@@ -1,5 +1,6 @@
 """The set of loop plugins: planners, parse policies and step trimmers in Python, behind a wall that their faults do not pass."""
 
+import asyncio
 import inspect
 import re
 from collections.abc import Iterable, Sequence
@@ -9,6 +10,7 @@ import structlog
 
 from app.agent.parse_policy import ParsePolicy
 from app.agent.plugin_api import OutputParserException, ParsingErrorPlugin, PlannerPlugin, TrimPlugin
+from app.agent.plugin_planner import being_cancelled
 from app.agent.ports import ParseError
 from app.agent.trimming import ChooseSteps, StepResult
 from app.core.actions import AgentStep
@@ -75,8 +77,12 @@ class LoopPlugins:
                 told: object = plugin.function(said)
                 if inspect.isawaitable(told):
                     told = await told
-            except Exception as failed:
-                raise plugin_failure(name, failed) from failed
+            except asyncio.CancelledError as failed:
+                if being_cancelled():
+                    raise
+                raise plugin_failure(name, failed) from None
+            except (Exception, SystemExit) as failed:  # noqa: BLE001  (the named boundary: foreign code behind it)
+                raise plugin_failure(name, failed) from None
             if not isinstance(told, str):
                 raise plugin_failure(name, "it must give text: what the model reads")
             return told.encode(errors="replace").decode().replace("\x00", "\ufffd")
@@ -92,11 +98,14 @@ class LoopPlugins:
             steps = [AgentStep(call.action, outcome.observation) for call, outcome in results]
             numbers = {id(step): call.step for step, (call, _) in zip(steps, results, strict=True)}
             try:
-                return [numbers[id(step)] for step in plugin.function(steps)]
-            except KeyError:
-                raise plugin_failure(name, "it must give back some of the steps that it was given") from None
-            except Exception as failed:
-                raise plugin_failure(name, failed) from failed
+                chosen = [id(step) for step in plugin.function(tuple(steps))]
+            except asyncio.CancelledError as failed:  # raised by the function: nothing awaits here
+                raise plugin_failure(name, failed) from None
+            except (Exception, SystemExit) as failed:  # noqa: BLE001  (the named boundary: foreign code behind it)
+                raise plugin_failure(name, failed) from None
+            if not numbers.keys() >= set(chosen):
+                raise plugin_failure(name, "it must give back some of the steps that it was given")
+            return [numbers[step] for step in chosen]
 
         return choose
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 from app.agent.ports import StepStatus
 from app.agent.records import StopReason
 from app.core.values import immutable
 from app.runs.status import RunStatus
+from app.tools.port import Switch
 
 OnDisconnect = Literal["continue", "cancel"]
 Parking = Literal["people", "tools"]
@@ -171,11 +172,20 @@ class Dispatch:
     """An attempt about to be sent. Refused when a cancel was requested, or when the registered tool was deleted."""
 
     tool_call_id: str
-    attempt: int
+    log: tuple[Mapping[str, object], ...]
+    """The call's attempts so far, as in `ToolOutcome.attempts`, this one last."""
     tool: str
     registered: bool
     """Whether the tool's row in `tools` must still be there (false for in-process and inline tools)."""
-    at: int
+
+    @property
+    def attempt(self) -> int:
+        """Its number, from 1."""
+        return cast("int", self.log[-1]["attempt"])
+
+    @property
+    def at(self) -> int:
+        return cast("int", self.log[-1]["at"])
 
 
 @immutable
@@ -242,7 +252,8 @@ class Append:
     """New questions; the run's `interrupts` then lists all that are pending."""
 
 
-DispatchVerdict = Literal["sent", "cancelled", "withdrawn"]
+DispatchVerdict = Literal["sent", "cancelled", "withdrawn"] | Switch
+"""A `Switch` stopped it: the tool, or all of the tenant's, is switched off."""
 
 
 @immutable

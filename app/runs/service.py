@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import cast
 
 from app.agent.text_formats import prompt_variables
+from app.core.actions import AgentAction
 from app.core.clock import now_ms
 from app.core.errors import Conflict, NotFound
 from app.core.events import wire
@@ -16,7 +17,7 @@ from app.core.trace import TraceContext
 from app.core.values import immutable
 from app.runs.agents import AgentService
 from app.runs.event_data import run_event
-from app.runs.fold import fold
+from app.runs.fold import fold, planned_call
 from app.runs.follower import FollowOptions, follow
 from app.runs.hub import Hub
 from app.runs.inputs import check_variables, input_messages
@@ -198,6 +199,16 @@ class RunService:
     ) -> list[CallRecord]:
         await self.get(principal, run_id)
         return await self._store.calls(run_id, after=after, limit=limit, status=status, tool=tool)
+
+    async def actions(self, principal: Principal, run_id: str, calls: Sequence[CallRecord]) -> list[AgentAction]:
+        """The actions of the run's `calls`, each with the model's message that asked for it where that made tool calls.
+
+        Read after the calls: a call's message is durable before the call is.
+        """
+        run = await self.get(principal, run_id)
+        said = (await self._store.messages(run.thread_id, run.checkpoint_id))[run.before :]
+        asked = {call.id: message for message in said for call in message.tool_calls}
+        return [planned_call(call, asked.get(call.provider_call_id or "")).action for call in calls]
 
     async def step(self, principal: Principal, run_id: str, number: int) -> CallRecord:
         await self.get(principal, run_id)

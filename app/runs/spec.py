@@ -199,6 +199,7 @@ class MessageSpec(Spec):
     tool_calls: Annotated[list[ToolCallSpec], Field(max_length=1024)] = []
     tool_call_id: str | None = None
     name: str | None = None
+    status: Literal["success", "error"] | None = None
 
     @model_validator(mode="after")
     def _shape(self) -> "MessageSpec":
@@ -206,6 +207,8 @@ class MessageSpec(Spec):
             raise ValueError("only an assistant message has `tool_calls`")
         if (self.role == "tool") != (self.tool_call_id is not None):
             raise ValueError("`tool_call_id` belongs to a message of role `tool`, which must have it")
+        if self.status is not None and self.role != "tool":
+            raise ValueError("only a tool message has `status`")
         if self.content is None and not self.tool_calls:
             raise ValueError("`content` is missing")
         return self

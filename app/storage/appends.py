@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, true, update
 
 from app.runs.records import Append, AppendResult, Dispatch, DispatchVerdict
 from app.storage import checkpoints, waiting
@@ -11,7 +11,8 @@ from app.storage.journal_rows import write_batch
 from app.storage.registry import DELETED
 from app.storage.rows import call_row, result_row, text, text_or_null
 from app.storage.statement import Statement
-from app.storage.tables import runs, threads, tool_calls, tools
+from app.storage.tables import runs, threads, tool_calls, tool_switches, tools
+from app.storage.tool_switches import STOPS, stopping
 
 _PROGRESS = ("iterations", "steps", "usage", "active_ms")
 _TRANSITION = ("status", "stop_reason", "output", "error", "finished_at")
@@ -67,13 +68,16 @@ _DISPATCH = Statement(
     .values(
         state="dispatched",
         attempts=bindparam("attempt", type_=tool_calls.c.attempts.type),
+        attempt_log=bindparam("log", type_=tool_calls.c.attempt_log.type),
         started_at=func.coalesce(tool_calls.c.started_at, bindparam("at", type_=tool_calls.c.started_at.type)),
     )
     .where(tool_calls.c.id == bindparam("call_id"), tool_calls.c.run_id == bindparam("run"))
 )
 _deleted = tools.alias("deleted")
-_TOOL_LIVES = Statement(
-    select(tools.c.version).where(
+_SWITCHED_OFF = select(tool_switches.c.id).where(*STOPS)
+_TOOL_LIVES = (
+    select(tools.c.version)
+    .where(
         tools.c.tenant == bindparam("tenant"),
         tools.c.name == bindparam("name"),
         tools.c.live == 1,
@@ -87,7 +91,14 @@ _TOOL_LIVES = Statement(
         )
         .exists(),
     )
+    .exists()
 )
+_MAY_DISPATCH = {
+    True: Statement(select(_SWITCHED_OFF.exists(), _TOOL_LIVES)),
+    False: Statement(select(_SWITCHED_OFF.exists(), true())),
+}
+"""By whether the tool is registered: (it is switched off, it was not deleted)."""
+
 _FREE_THREAD = Statement(
     update(threads)
     .values(head_checkpoint_id=bindparam("head", type_=threads.c.head_checkpoint_id.type), active_run_id=None)
@@ -162,13 +173,24 @@ def _dispatch(
 ) -> DispatchVerdict:
     if cancel_requested:
         return "cancelled"
-    if dispatch.registered:
-        named = {"tenant": tenant, "name": dispatch.tool, "call_id": dispatch.tool_call_id}
-        if tx.one(_TOOL_LIVES, named) is None:
-            return "withdrawn"
+    named = {"tenant": tenant, "name": dispatch.tool}
+    asked = {**named, "call_id": dispatch.tool_call_id} if dispatch.registered else named
+    switched_off, lives = tx.one(_MAY_DISPATCH[dispatch.registered], asked) or (0, 0)
+    if not lives:
+        return "withdrawn"
+    if switched_off:
+        switch = stopping(tx, tenant, dispatch.tool)
+        if switch is not None:
+            return switch
     tx.run(
         _DISPATCH,
-        {"call_id": dispatch.tool_call_id, "run": run_id, "attempt": dispatch.attempt, "at": dispatch.at},
+        {
+            "call_id": dispatch.tool_call_id,
+            "run": run_id,
+            "attempt": dispatch.attempt,
+            "log": text(dispatch.log),
+            "at": dispatch.at,
+        },
     )
     private.append(
         {"type": "dispatch", "tool_call_id": dispatch.tool_call_id, "attempt": dispatch.attempt, "at": dispatch.at}

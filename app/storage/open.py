@@ -7,9 +7,11 @@ from app.core.clock import now_ms
 from app.core.errors import InvalidRequest
 from app.core.registry import Registry, SecretStore
 from app.core.values import immutable
+from app.runs.audit import AuditStore
 from app.runs.ports import RetentionStore, RunStore
 from app.runs.waiting import WaitStore
 from app.storage import tables
+from app.storage.audit import SqlAuditStore
 from app.storage.database import Database
 from app.storage.group import Flushed, unwatched
 from app.storage.migrate import sqlite_path
@@ -19,7 +21,10 @@ from app.storage.runs import SqlRunStore
 from app.storage.secret_box import SecretBox, key_file
 from app.storage.secrets import SqlSecretStore
 from app.storage.sqlite import SqliteDatabase
+from app.storage.tool_signing import SqlSigningStore
+from app.storage.tool_switches import SqlSwitchStore
 from app.storage.waiting import SqlWaitStore
+from app.tools.port import SigningStore, SwitchStore
 
 
 @immutable
@@ -34,6 +39,9 @@ class Stores:
     retention: RetentionStore
     callback_key: Callable[[], bytes]
     """What callback tokens are derived from. Raises `InvalidRequest` where the server has no key."""
+    switches: SwitchStore
+    signing: SigningStore
+    audit: AuditStore
 
 
 def open_database(url: str, flushed: Flushed = unwatched) -> Database:
@@ -83,6 +91,9 @@ def build_stores(db: Database, secret_key: str | None, clock: Callable[[], int] 
         agents=SqlRegistry(db, tables.agents, "agent", clock),
         secrets=SqlSecretStore(db, box, clock),
         retention=SqlRetentionStore(db, clock),
+        switches=SqlSwitchStore(db, clock),
+        signing=SqlSigningStore(db, clock),
+        audit=SqlAuditStore(db),
     )
 
 

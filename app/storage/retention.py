@@ -19,6 +19,7 @@ from app.storage.runs import delete_run
 from app.storage.secret_sweep import delete_unused
 from app.storage.statement import Row, Statement
 from app.storage.tables import checkpoints, journal, runs, threads, tool_calls
+from app.storage.tool_signing import MOST_FORGOTTEN, forget_expired
 
 MAX_ITEMS = 100
 """Most runs, or threads, of one transaction."""
@@ -136,7 +137,9 @@ class SqlRetentionStore:
         return Swept(count, count == idempotency.MOST_FORGOTTEN)
 
     async def delete_secrets(self, before_ms: int) -> Swept:
-        return Swept(await delete_unused(self._db, before_ms), more=False)
+        now = self._clock()
+        expired = await self._db.write(lambda tx: forget_expired(tx, now))
+        return Swept(expired + await delete_unused(self._db, before_ms), more=expired == MOST_FORGOTTEN)
 
     async def _delete(self, kind: _Kind, before_ms: int) -> Swept:
         plan = await self._db.read(lambda tx: _plan(tx, kind, before_ms))

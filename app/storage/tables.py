@@ -18,6 +18,11 @@ HOLDS_SECRETS: dict[str, str] = {
 }
 """Whether a run's spec refers to secrets of its own, by dialect; a query must say it word by word to use the index."""
 _LIVE = text("live = 1")
+_OFF = text("lifted_at IS NULL")
+_EXPIRES = text("expires_at IS NOT NULL")
+
+UNSUCCESSFUL = "status <> 'success'"
+"""The calls that are looked for by their outcome; a query must say it word by word to use the index."""
 
 threads = Table(
     "threads",
@@ -164,6 +169,44 @@ tool_calls = Table(
     Column("answer", Text),
     Column("late_result", Text),
     Index("ix_tool_calls_step", "run_id", "step", unique=True),
+    Index("ix_tool_calls_tenant", "tenant", "id"),
+    Index("ix_tool_calls_tool", "tenant", "tool", "id"),
+    Index("ix_tool_calls_thread", "thread_id", "id"),
+    Index(
+        "ix_tool_calls_unsuccessful",
+        "tenant",
+        "status",
+        "id",
+        sqlite_where=text(UNSUCCESSFUL),
+        postgresql_where=text(UNSUCCESSFUL),
+    ),
+)
+
+tool_switches = Table(
+    "tool_switches",
+    SCHEMA,
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("name", Text, nullable=False),  # "" for all tools of the tenant
+    Column("reason", Text, nullable=False),
+    Column("disabled_by", Text, nullable=False),
+    Column("disabled_at", BigInteger, nullable=False),
+    Column("lifted_by", Text),
+    Column("lifted_at", BigInteger),
+    Index("ix_tool_switches_name", "tenant", "name", "id"),
+    Index("ix_tool_switches_in_force", "tenant", "name", unique=True, sqlite_where=_OFF, postgresql_where=_OFF),
+)
+
+tool_signing = Table(
+    "tool_signing",
+    SCHEMA,
+    Column("tenant", Text, primary_key=True),
+    Column("family", Text, primary_key=True),  # the reference in the tool's spec: of the first secret
+    Column("version", BigInteger, primary_key=True),
+    Column("secret", Text, nullable=False),  # `{"secret_ref": …}`
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),  # NULL for the newest
+    Index("ix_tool_signing_expires", "expires_at", sqlite_where=_EXPIRES, postgresql_where=_EXPIRES),
 )
 
 

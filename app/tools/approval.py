@@ -41,7 +41,9 @@ def rule_of(setting: object, pointer: str = "") -> ApprovalRule | None:
         return ApprovalRule() if setting is True else None
     fields = cast("Mapping[str, object]", setting)
     when = fields.get("when")
-    schema = None if when is None else check_schema({"type": "object", **cast("dict[str, object]", when)}, f"{pointer}/when")
+    schema = (
+        None if when is None else check_schema({"type": "object", **cast("dict[str, object]", when)}, f"{pointer}/when")
+    )
     return ApprovalRule(schema, cast("float", fields.get("expires_s") or APPROVAL_S))
 
 

@@ -8,8 +8,10 @@ from app.agent.ports import ToolDefinition
 from app.core.values import immutable
 from app.tools.approval import ApprovalRule
 from app.tools.attempt import Executor
+from app.tools.coercion import Coercion
 from app.tools.plugin_api import Effect
 from app.tools.schema import ArgumentSchema
+from app.tools.turns import CallLine
 
 Source = Literal["registered", "plugin", "inline", "client"]
 
@@ -36,6 +38,13 @@ class CompiledTool:
     """When a person is asked before it is called."""
     text_key: str = "input"
     """Where a text `tool_input` goes: the only property of the parameters, or `input`."""
+    coercion: Coercion | None = None
+    output: ArgumentSchema | None = None
+    """What its output must fit."""
+    line: CallLine | None = None
+    """Where its calls wait for their turn; most have none."""
+    status: Executor | None = None
+    """How it is asked what became of a call."""
 
 
 def shown_parameters(parameters: Mapping[str, object], constants: Mapping[str, object]) -> dict[str, object]:

@@ -8,9 +8,11 @@ from app.agent.ports import PlannedCall, StepStatus, ToolOutcome
 from app.core.clock import now_ms
 from app.core.values import immutable
 from app.tools import envelope
+from app.tools.arguments import in_words
 from app.tools.attempt import Attempt, settle
 from app.tools.compiled import CompiledTool
 from app.tools.result import printable
+from app.tools.schema import ArgumentSchema
 
 
 @dataclass(slots=True)
@@ -40,6 +42,8 @@ class End:
     request_id: str | None = None
     by_tool: bool = False
     """The tool's own error: `handle_tool_errors` applies."""
+    data: object = None
+    """What the tool answered, where the answer itself is the fault."""
 
 
 def outcome_of(
@@ -95,6 +99,7 @@ def outcome_of(
             request_id=request_id,
             tool_call_id=call.tool_call_id,
             meta=meta,
+            data=end.data,
         ),
         tuple(live.attempts),
         tuple(live.chain),
@@ -105,6 +110,7 @@ def outcome_of(
 
 
 def settled(tool: CompiledTool, attempt: Attempt) -> End:
+    """The end of a call whose last attempt brought no output."""
     verdict = settle(attempt, tool.effect, tool.idempotent)
     if verdict.status == "unknown":
         return unknown(tool.name, attempt.message, attempt)
@@ -114,6 +120,7 @@ def settled(tool: CompiledTool, attempt: Attempt) -> End:
         attempt.code,
         attempt.retryable,
         verdict.state,
+        meta=attempt.meta,
         request_id=attempt.request_id,
         by_tool=True,
     )
@@ -125,9 +132,58 @@ def _sentence(name: str, why: str) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def lost_attempt(number: int) -> dict[str, object]:
-    """An attempt of a process that is gone: that it was about to be sent is all that is known."""
-    return {"attempt": number, "at": None, "duration_ms": None, "http_status": None, "outcome": "lost"}
+def output_end(tool: CompiledTool, attempt: Attempt) -> End:
+    """The end of a call that came back with an output: a success, unless the output does not fit the tool's schema.
+
+    It ran all the same, and is not sent again. Of a write, `state` is then `unknown`: what it did cannot be read.
+    """
+    fault = None if tool.output is None else _output_fault(tool.output, attempt)
+    if fault is None:
+        return End("success", attempt.output, meta=attempt.meta)
+    text = f"{tool.name} ran, but its answer does not fit its output_schema: {fault}"
+    if tool.effect == "write":
+        text = f"{text}. What it does has happened: do not simply call it again"
+    return End(
+        "error",
+        f"{text}.",
+        "output_invalid",
+        state="unknown" if tool.effect == "write" else "failed",
+        meta=attempt.meta,
+        by_tool=True,
+        data=attempt.output,
+    )
+
+
+def _output_fault(schema: ArgumentSchema, attempt: Attempt) -> str | None:
+    if attempt.meta.get("truncated"):
+        return "it is too long to be checked"
+    try:
+        if schema.is_valid(attempt.output):
+            return None
+        faults = schema.faults(attempt.output)
+    except ValueError:
+        return "it holds text or nesting that cannot be checked"
+    return in_words(faults)
+
+
+def earlier_attempts(call: PlannedCall, sent_before: int) -> list[Mapping[str, object]]:
+    """The attempts of processes that are gone. Of one that had not come back, when it was sent is all that is known."""
+    found = [{**entry, "outcome": "lost"} if entry.get("outcome") == RUNNING else entry for entry in call.dispatched]
+    known = {entry.get("attempt") for entry in found}
+    lost = [_attempt(number, None, "lost") for number in range(1, sent_before + 1) if number not in known]
+    return [*lost, *found]
+
+
+RUNNING = "running"
+"""The outcome of an attempt that has not come back."""
+
+
+def running_attempt(number: int, at: int) -> Mapping[str, object]:
+    return _attempt(number, at, RUNNING)
+
+
+def _attempt(number: int, at: int | None, outcome: str) -> dict[str, object]:
+    return {"attempt": number, "at": at, "duration_ms": None, "http_status": None, "outcome": outcome}
 
 
 def unknown(name: str, why: str, attempt: Attempt | None = None) -> End:
@@ -146,3 +202,11 @@ def unknown(name: str, why: str, attempt: Attempt | None = None) -> End:
 
 def withdrawn(name: str) -> End:
     return End("denied", f"{name} was not called: the tool was withdrawn.", "tool_withdrawn")
+
+
+def disabled(name: str) -> End:
+    return denied(name, "tool_disabled", "it is switched off for now. Go on without it.")
+
+
+def denied(name: str, code: str, why: str) -> End:
+    return End("denied", f"{name} was not called: {why}", code)

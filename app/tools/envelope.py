@@ -35,10 +35,12 @@ def failure(
     request_id: str,
     tool_call_id: str,
     meta: Mapping[str, object],
+    data: object = None,
 ) -> Envelope:
+    """`data`: what the tool answered, where that is the fault."""
     return {
         "ok": False,
-        "data": None,
+        "data": data,
         "error": {
             "code": code,
             "retryable": retryable,

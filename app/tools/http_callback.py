@@ -21,6 +21,7 @@ from app.tools.attempt import Attempt, Send, Sending
 from app.tools.egress import EgressGuard, EgressRefused
 from app.tools.result import printable, read_body
 from app.tools.signing import sign
+from app.tools.turns import Turns
 
 CONNECT_S = 10.0
 """Longest wait for a connection, within the attempt's own timeout: what was not connected was certainly not sent."""
@@ -79,6 +80,8 @@ class HttpToolClient:
         self._guard = guard
         self._transport = transport
         self.callbacks = callbacks
+        self.turns = Turns()
+        """Where the calls that go through here wait for each other."""
 
     @property
     def transport(self) -> httpx.AsyncBaseTransport:
@@ -136,6 +139,18 @@ class HttpExecutor:
 
     def prepare(self, sending: Sending) -> Send:
         return functools.partial(self.client.send, self.target, sending, compose(sending, self.client.callbacks))
+
+
+@immutable
+class StatusExecutor:
+    """Asks a tool over HTTP what became of a call: the same headers, guard and limits as the call itself."""
+
+    client: HttpToolClient
+    target: HttpTarget
+
+    def prepare(self, sending: Sending) -> Send:
+        question = {"tool_call_id": sending.tool_call_id, "idempotency_key": sending.idempotency_key}
+        return functools.partial(self.client.send, self.target, sending, orjson.dumps(question))
 
 
 def compose(sending: Sending, callbacks: CallbackAddress | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""The schema of a tool's arguments: compiled once, and what is wrong with arguments in words a model can act on."""
+"""The schema of a tool's arguments, or of its output: compiled once, never fetching anything."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -8,6 +8,7 @@ import jsonschema_rs
 import orjson
 
 from app.core.errors import FieldError, InvalidRequest
+from app.tools.faults import escape, fault_of, pointer_of, shortened
 from app.tools.patterns import is_catastrophic
 from app.tools.weight import TooHeavy, Weight, weigh
 
@@ -28,14 +29,13 @@ MAX_FAULT_WORK = 3 * 10**8
 """Subschemas times bytes squared (each fault holds its path): some ten megabytes while the faults are told."""
 
 MAX_ERRORS = 5
-MAX_DETAIL = 300
 
 _LINEAR = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
 """The engine without backtracking: it has neither look-around nor back-references, and takes linear time."""
 
 
 class ArgumentSchema:
-    """A compiled JSON Schema (2020-12) for one tool's arguments. Nothing is ever fetched."""
+    """A compiled JSON Schema (2020-12) for one tool's arguments, or for what it answers. Nothing is ever fetched."""
 
     __slots__ = ("_validator", "_weight", "is_valid")
 
@@ -61,12 +61,12 @@ class ArgumentSchema:
         work = weight.nodes ** min(_depth(arguments), 16) if weight.recursive else weight.nodes
         if work * size * size <= MAX_FAULT_WORK:
             errors = self._validator.iter_errors(arguments)
-            return [_fault(error) for error in itertools.islice(errors, MAX_ERRORS)]
+            return [fault_of(error) for error in itertools.islice(errors, MAX_ERRORS)]
         if not weight.recursive:
             try:
                 self._validator.validate(arguments)
             except jsonschema_rs.ValidationError as error:
-                return [_fault(error)]
+                return [fault_of(error)]
         return [FieldError("", "they do not fit, and are too large or too deep to say where")]
 
     def _is_valid(self, arguments: object) -> bool:
@@ -74,10 +74,6 @@ class ArgumentSchema:
 
     def _too_much(self, size: int) -> bool:
         return self._weight.nodes > LIGHT and self._weight.nodes * size > MAX_WORK
-
-
-def _fault(error: jsonschema_rs.ValidationError) -> FieldError:
-    return FieldError(_short(_pointer(error.instance_path)), _short(error.message))
 
 
 def _size(value: object) -> int:
@@ -106,14 +102,14 @@ def _containers(item: object) -> list[object]:
     return [child for child in children if isinstance(child, dict | list)]
 
 
-def check_schema(schema: Mapping[str, object], pointer: str) -> ArgumentSchema:
-    """Compile a schema that came from outside.
+def check_schema(schema: Mapping[str, object], pointer: str, *, of_object: bool = True) -> ArgumentSchema:
+    """Compile a schema that came from outside. `of_object`: it must be one of an object, as parameters are.
 
     Raises `InvalidRequest`: not an object schema, nested deeper than `MAX_SCHEMA_DEPTH`, a `$ref` that leads out of
     it, more than `weight.MAX_NODES` subschemas with its references expanded, a pattern that could hang or that needs
     backtracking, too many of them, anything 2020-12 forbids. `pointer` says where it stands.
     """
-    if schema.get("type") != "object":
+    if of_object and schema.get("type") != "object":
         raise _invalid("A tool's parameters must be an object schema.", f"{pointer}/type", 'must be "object"')
     _walk(schema, pointer)
     try:
@@ -123,14 +119,14 @@ def check_schema(schema: Mapping[str, object], pointer: str) -> ArgumentSchema:
     try:
         return ArgumentSchema(schema)
     except jsonschema_rs.ValidationError as error:
-        place = f"{pointer}{_pointer(error.instance_path)}"
+        place = f"{pointer}{pointer_of(error.instance_path)}"
         if "pattern" in error.schema_path or "regex" in error.message:
-            detail = f"{_short(error.message)}; look-around, back-references and huge repetitions are not supported"
+            detail = f"{shortened(error.message)}; look-around, back-references and huge repetitions are not supported"
         else:
-            detail = _short(error.message)
+            detail = shortened(error.message)
         raise _invalid("The schema is not valid JSON Schema 2020-12.", place, detail) from error
     except ValueError as error:
-        raise _invalid("The schema is not valid JSON Schema 2020-12.", pointer, _short(str(error))) from error
+        raise _invalid("The schema is not valid JSON Schema 2020-12.", pointer, shortened(str(error))) from error
 
 
 class _Place:
@@ -208,19 +204,6 @@ def _check_members(members: Mapping[str, object], place: _Place, before: int) ->
                 f"nested or overlapping repetition, or more than {MAX_PATTERN} characters; write it without",
             )
     return length
-
-
-def escape(key: str) -> str:
-    """A key as one token of a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
-
-
-def _pointer(path: list[str | int]) -> str:
-    return "".join(f"/{escape(str(part))}" for part in path)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= MAX_DETAIL else f"{text[:MAX_DETAIL]}…"
 
 
 def _invalid(message: str, pointer: str, detail: str) -> InvalidRequest:

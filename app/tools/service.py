@@ -1,7 +1,9 @@
 """The tools of a tenant: registered, replaced, listed, pinned for a run and bound to it, or called once by hand."""
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -9,21 +11,24 @@ import orjson
 
 from app.agent.ports import PlannedCall, ToolOutcome, ToolRunner
 from app.core.actions import AgentAction
-from app.core.errors import Conflict, FieldError, Forbidden, InvalidRequest, NotFound
+from app.core.errors import Conflict, FieldError, Forbidden, InvalidRequest, NotFound, ToolDisabled
 from app.core.idempotency import IdempotencyKey
 from app.core.ids import IdFactory, new_id
 from app.core.principal import Principal
 from app.core.registry import Registry, SecretStore, Versioned
 from app.core.trace import CURRENT, TraceContext, derived_trace_id
+from app.tools.authority import DEFAULT, Authority
 from app.tools.compiled import CompiledTool
 from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient
 from app.tools.plugins import PluginSet
+from app.tools.port import ALL_TOOLS, SwitchStore
 from app.tools.public import plugin_json, registered_json
 from app.tools.runner import BoundTools, ToolRunContext
 from app.tools.secret_refs import SpecSecrets
 from app.tools.spec import ToolSpec, read_spec
 from app.tools.stored import compile_stored
+from app.tools.switches import stop_json
 
 ToolPage = tuple[list[dict[str, object]], str | None]
 """Public JSON of tools in name order, and the cursor of the next page."""
@@ -46,8 +51,12 @@ class ToolService:
         *,
         new_id: IdFactory = new_id,
         around: Callable[[ToolRunner, TraceContext], ToolRunner] | None = None,
+        switches: SwitchStore | None = None,
+        authority: Authority = DEFAULT,
     ) -> None:
         """`around` watches calls made outside a run; it is given the trace that they stand in."""
+        self._switches = switches
+        self._authority = authority
         self._around = around
         self._registry = registry
         self._secrets = SpecSecrets(secrets)
@@ -109,9 +118,9 @@ class ToolService:
     async def get(self, principal: Principal, name: str) -> dict[str, object]:
         """Raises `NotFound` (`tool_not_found`)."""
         plugin = self._plugins.get(name)
-        if plugin is not None:
-            return plugin_json(plugin)
-        return registered_json(await self._newest(principal.tenant, name))
+        shown = registered_json(await self._newest(principal.tenant, name)) if plugin is None else plugin_json(plugin)
+        await self._add_stops(principal.tenant, [shown])
+        return shown
 
     async def list(
         self, principal: Principal, *, source: str | None = None, after: str | None = None, limit: int = 20
@@ -132,6 +141,7 @@ class ToolService:
                     found[name] = plugin_json(plugin)
         names = sorted(found)
         page = [found[name] for name in names[:limit]]
+        await self._add_stops(principal.tenant, page)
         return page, names[limit - 1] if len(names) > limit else None
 
     async def delete(self, principal: Principal, name: str) -> None:
@@ -189,7 +199,7 @@ class ToolService:
                 withdrawn.add(name)
             else:
                 tools[name] = tool
-        return BoundTools(tools, run, withdrawn=frozenset(withdrawn))
+        return BoundTools(tools, replace(run, authority=self._authority), withdrawn=frozenset(withdrawn))
 
     async def invoke(
         self,
@@ -216,7 +226,7 @@ class ToolService:
             principal=principal,
             run_id=None,
             thread_id=None,
-            record_dispatch=_unrecorded,
+            record_dispatch=functools.partial(self._check_switch, principal.tenant),
             new_id=self._new_id,
             may_wait=False,
         )
@@ -231,10 +241,24 @@ class ToolService:
         CURRENT.set(trace.unrecorded())
         runner = bound if self._around is None else self._around(bound, trace)
         outcome = await runner.run(PlannedCall(1, 1, call_id, action))
-        assert isinstance(outcome, ToolOutcome)  # nothing waits here
+        assert isinstance(outcome, ToolOutcome)  # nothing waits outside a run
         return {"status": outcome.status, **outcome.envelope}
 
     # --- inside ----------------------------------------------------------------------------------------------------
+
+    async def _add_stops(self, tenant: str, shown: Sequence[dict[str, object]]) -> None:
+        """Tell of each tool what stops its calls: the switch for all tools, or its own."""
+        if self._switches is None:
+            return
+        switches = {switch.name: switch for switch in await self._switches.in_force(tenant)}
+        for tool in shown:
+            tool["disabled"] = stop_json(switches.get(ALL_TOOLS) or switches.get(cast("str", tool["name"])))
+
+    async def _check_switch(self, tenant: str, _call: str, _log: object, tool: str, _registered: bool, /) -> None:
+        """A call outside a run has no journal; it is only stopped by what stops the others."""
+        switch = None if self._switches is None else await self._switches.stopping(tenant, tool)
+        if switch is not None:
+            raise ToolDisabled(switch.said())
 
     async def _newest(self, tenant: str, name: str) -> Versioned:
         found = await self._registry.get(tenant, name)
@@ -299,10 +323,6 @@ def _require_token(spec: ToolSpec, old: Mapping[str, object] | None = None, *, p
         raise InvalidRequest(
             "The bearer token is missing.", errors=(FieldError(f"{pointer}/http/auth/token", "give the token"),)
         )
-
-
-async def _unrecorded(tool_call_id: str, attempt: int, tool: str, registered: bool, /) -> None:
-    """A call outside a run has no journal."""
 
 
 def _derived_id(tenant: str, name: str, key: str, arguments: object) -> str:

@@ -9,8 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from app.core.errors import FieldError, InvalidRequest, NotSupported
 from app.core.ids import NAME_PATTERN
 from app.tools.compiled import shown_parameters
+from app.tools.concurrency_key import ConcurrencyKey
 from app.tools.egress import EgressGuard
-from app.tools.schema import check_schema, escape
+from app.tools.faults import escape
+from app.tools.schema import check_schema
 from app.tools.signing import key_of
 
 MAX_FIELD_ERRORS = 20
@@ -90,12 +92,24 @@ class ToolSpec(BaseModel):
     deadline_s: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] = 3600.0
     retry: Retry = Retry()
     max_result_bytes: Annotated[int, Field(ge=1, le=16 * 1024 * 1024)] = 1024 * 1024
-    output_schema: None = None
-    coerce: Literal[False] = False
+    output_schema: dict[str, object] | None = None
+    """What the output must fit (JSON Schema 2020-12); another one ends the step as `error`, `output_invalid`."""
+    coerce: bool = False
+    """Take `"3"` for 3, `"true"` for true, 3.0 for 3 where the schema asks for it."""
     requires_approval: Literal[False] = False
-    status_url: None = None
-    concurrency_key: None = None
-    max_concurrency: None = None
+    status_url: str | None = None
+    """Asked what became of a call whose outcome is uncertain."""
+    concurrency_key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Calls whose keys are equal run one after another, in call order. `{argument}` stands for an argument's value."""
+    max_concurrency: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """How many calls of this tool run at once in a process; the others wait, first come first served."""
+
+    @field_validator("concurrency_key")
+    @classmethod
+    def _readable(cls, key: str | None) -> str | None:
+        if key is not None:
+            ConcurrencyKey(key)
+        return key
 
     @field_validator("signing_secret")
     @classmethod
@@ -127,8 +141,13 @@ def read_spec(body: Mapping[str, object], guard: EgressGuard, *, pointer: str = 
     except ValidationError as error:
         raise InvalidRequest("The tool is not valid.", errors=field_errors(error, pointer)) from error
     guard.check_url(spec.http.url, pointer=f"{pointer}/http/url")
+    if spec.status_url is not None:
+        guard.check_url(spec.status_url, pointer=f"{pointer}/status_url")
     check_schema(spec.parameters, f"{pointer}/parameters")
+    if spec.output_schema is not None:
+        check_schema(spec.output_schema, f"{pointer}/output_schema", of_object=False)
     _check_constants(spec, pointer)
+    _check_key(spec, pointer)
     return spec
 
 
@@ -144,18 +163,28 @@ def field_errors(error: ValidationError, pointer: str) -> tuple[FieldError, ...]
 
 
 def _refuse_later_work(body: Mapping[str, object], pointer: str) -> None:
-    for name in ("output_schema", "status_url", "concurrency_key", "max_concurrency"):
-        if body.get(name) is not None:
-            raise _not_supported(f"{pointer}/{name}", f"{name} is not supported yet; leave it out")
-    for name in ("coerce", "requires_approval"):
-        if body.get(name, False) is not False:
-            raise _not_supported(f"{pointer}/{name}", f"{name} is not supported yet; leave it false")
+    if body.get("requires_approval", False) is not False:
+        raise _not_supported(f"{pointer}/requires_approval", "requires_approval is not supported yet; leave it false")
     if body.get("http") is None:
         raise _not_supported(f"{pointer}/http", "tools without http (run by the caller) are not supported yet")
 
 
 def _not_supported(pointer: str, detail: str) -> NotSupported:
     return NotSupported(f"This version cannot do that: {detail}.", errors=(FieldError(pointer, detail),))
+
+
+def _check_key(spec: ToolSpec, pointer: str) -> None:
+    """A placeholder must be an argument that a call can have."""
+    if spec.concurrency_key is None:
+        return
+    declared = spec.parameters.get("properties")
+    names = {*(cast("dict[str, object]", declared) if isinstance(declared, dict) else {}), *spec.constants}
+    try:
+        ConcurrencyKey(spec.concurrency_key).check(names)
+    except ValueError as error:
+        raise InvalidRequest(
+            "The concurrency_key names no argument.", errors=(FieldError(f"{pointer}/concurrency_key", str(error)),)
+        ) from error
 
 
 def _check_constants(spec: ToolSpec, pointer: str) -> None:

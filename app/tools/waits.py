@@ -10,20 +10,19 @@ from app.core.clock import now_ms, rfc3339
 from app.core.json import encode_text
 from app.tools.approval import APPROVAL_DECISIONS, CLIENT_DECISIONS, ApprovalRule
 from app.tools.compiled import CompiledTool
-from app.tools.ending import End, Live
+from app.tools.ending import End, Live, earlier_attempts
 
 
-def begin_live(call_ms: int, sent_before: int, resumed: Resumed | None) -> Live:
+def begin_live(call: PlannedCall, call_ms: int, sent_before: int, resumed: Resumed | None) -> Live:
     """A call's record, from its beginning or as it was when it began to wait."""
+    earlier = earlier_attempts(call, sent_before) if sent_before else []
     if resumed is None:
         intent: dict[str, object] = {"stage": "intent", "verdict": "ok", "at": call_ms, "detail": None}
-        return Live(now_ms(), time.perf_counter(), sent_before > 0, [intent])
+        return Live(now_ms(), time.perf_counter(), sent_before > 0, [intent], earlier)
     facts = resumed.waiting.facts
     chain = list(cast("list[Mapping[str, object]]", facts.get("chain") or []))
-    attempts = list(cast("list[Mapping[str, object]]", facts.get("attempts") or []))
-    return Live(
-        cast("int", facts["started_at"]), time.perf_counter(), bool(attempts) or sent_before > 0, chain, attempts
-    )
+    attempts = list(cast("list[Mapping[str, object]]", facts.get("attempts") or [])) or earlier
+    return Live(cast("int", facts["started_at"]), time.perf_counter(), bool(attempts), chain, attempts)
 
 
 def asked(
@@ -78,10 +77,10 @@ def is_as_asked(resumed: Resumed, tool: CompiledTool) -> bool:
     return resumed.waiting.facts.get("tool_version") == tool.version
 
 
-def answered_ms(resumed: Resumed | None, call_ms: int) -> int:
-    """When the call's own time began: when it was made, or when it was answered."""
+def answered_ms(resumed: Resumed | None) -> int | None:
+    """When a call was allowed: its own time begins then. The same after a crash."""
     at = None if resumed is None else resumed.answer.get("at")
-    return at if isinstance(at, int) else call_ms
+    return at if isinstance(at, int) else None
 
 
 def _unanswered(tool: str, answer: Mapping[str, object]) -> End:

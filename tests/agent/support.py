@@ -101,7 +101,7 @@ def make_tools(specs: Sequence[Json], ledger: Ledger, settings: AgentSettings) -
     return BoundTools(compiled, context)
 
 
-async def _no_record(tool_call_id: str, attempt: int, tool: str, registered: bool, /) -> None:
+async def _no_record(tool_call_id: str, log: object, tool: str, registered: bool, /) -> None:
     return
 
 

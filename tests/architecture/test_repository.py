@@ -7,9 +7,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 TOP_LEVEL = {
-    ".ci", ".dockerignore", ".gitignore", "CHANGELOG.md", "Dockerfile", "LICENSE", "Makefile", "README.md", "app",
-    "benchmarks", "docker", "docker-compose.yml", "docs", "examples", "openapi", "pyproject.toml", "requirements-dev.txt",
-    "requirements.txt", "runwire.py", "tests",
+    ".ci", ".dockerignore", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "Makefile", "README.md",
+    "SECURITY.md", "app", "benchmarks", "docker", "docker-compose.yml", "docs", "examples", "openapi", "pyproject.toml",
+    "requirements-dev.txt", "requirements.txt", "runwire.py", "tests",
 }  # fmt: skip
 
 # Written in pieces, so that this file does not hold what it looks for.

@@ -149,7 +149,7 @@ def a_result(call: CallRecord, **changes: Any) -> CallResult:
 
 
 def a_dispatch(call: CallRecord, *, attempt: int = 1, registered: bool = False) -> Dispatch:
-    return Dispatch(call.id, attempt, call.tool, registered, 1_800_000_000_400)
+    return Dispatch(call.id, ({"attempt": attempt, "at": 1_800_000_000_400},), call.tool, registered)
 
 
 def a_checkpoint(run: RunRecord, parent_id: str | None, *messages: Message) -> Checkpoint:

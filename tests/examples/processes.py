@@ -88,7 +88,7 @@ async def run(*command: str, env: Mapping[str, str], cwd: Path = ROOT) -> str:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    assert (process.returncode, err.decode()) == (0, ""), out.decode()
+    assert (process.returncode, err.decode()) == (0, ""), f"{out.decode()}{err.decode()}"
     return out.decode()
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from app.agent.ports import PlannedCall
 from app.core.actions import AgentAction
@@ -14,7 +15,7 @@ from app.core.registry import Versioned
 from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient
 from app.tools.plugins import PluginSet
-from app.tools.runner import BoundTools, ToolRunContext
+from app.tools.runner import Attempts, BoundTools, ToolRunContext
 from app.tools.service import ToolService
 
 ME = Principal("acme", "key-1")
@@ -94,10 +95,10 @@ class Journal:
     dispatches: list[tuple[str, int, str, bool]] = field(default_factory=list[tuple[str, int, str, bool]])
     refuse: Exception | None = None
 
-    async def record(self, tool_call_id: str, attempt: int, tool: str, registered: bool, /) -> None:
+    async def record(self, tool_call_id: str, log: Attempts, tool: str, registered: bool, /) -> None:
         if self.refuse is not None:
             raise self.refuse
-        self.dispatches.append((tool_call_id, attempt, tool, registered))
+        self.dispatches.append((tool_call_id, cast("int", log[-1]["attempt"]), tool, registered))
 
 
 @dataclass(slots=True)

@@ -223,8 +223,8 @@ async def test_constants_are_hidden_from_the_model() -> None:
         "properties": {"city": {"type": "string"}},
         "required": ["city"],
     }
-    sending = bound._sending(call("lookup", {"city": "Paris", "version": "9"}), bound._tools["lookup"])
-    assert sending.arguments == {"city": "Paris", "version": "2"}
+    arguments, _ = fitted(bound._tools["lookup"], call("lookup", {"city": "Paris", "version": "9"}))
+    assert completed(bound._tools["lookup"], arguments) == {"city": "Paris", "version": "2"}
 
 
 async def test_another_tenants_context_binds_nothing_of_mine() -> None:

@@ -74,9 +74,16 @@ class Reader:
                 self._told += len(part.text)
         return spoken
 
-    def finish(self) -> Ended:
-        """The model has ended: the outcome, the same as `parse` of the whole text."""
-        outcome = self._parser.parse("".join(self._pieces))
+    def finish(self, *, refused: bool = False) -> Ended:
+        """The model has ended: the outcome, the same as `parse` of the whole text.
+
+        `refused`: the provider says that the model refused, so what cannot be read as an answer is one all the same.
+        """
+        text = "".join(self._pieces)
+        outcome = self._parser.parse(text)
+        if refused and not isinstance(outcome, AgentFinish):
+            told = () if self._told else (TextDelta(text),)
+            return Ended(told, AgentFinish({"output": text}, text))
         deltas: list[Spoken] = []
         rest = self._tracker.rest()
         if rest:

@@ -17,12 +17,14 @@ from app.api.openapi import body_of, event_stream_of, responses
 from app.api.pagination import After, Limit, number_cursor, page
 from app.api.sse import event_stream
 from app.api.views import run_view, step_detail, step_view
+from app.core.actions import AgentAction
 from app.core.errors import FieldError, InvalidRequest
 from app.core.events import EVENT_TYPES, data_of
 from app.core.json import encode
 from app.core.principal import Principal
+from app.runs.langchain_format import message_json, step_json
 from app.runs.ports import RunFilter
-from app.runs.records import RunRecord
+from app.runs.records import CallRecord, RunRecord
 from app.runs.resume import ResumeSpec
 from app.runs.service import SETTLED, Accepted, RunService
 from app.runs.spec import RunCreate
@@ -37,6 +39,10 @@ MAX_FILTERS = 16
 """`metadata.<key>` filters of a list: each is a condition of its query."""
 
 PLURAL = {"actions": "action", "steps": "step"}
+Format = Annotated[
+    Literal["langchain"] | None,
+    Query(description="`langchain`: as `langchain_core.load.load` reads it (its serialised form)."),
+]
 StepStatusFilter = Literal["success", "error", "timeout", "denied", "cancelled", "unknown", "waiting", "running"]
 
 
@@ -289,12 +295,22 @@ async def list_steps(
     after: After = None,
     status: StepStatusFilter | None = None,
     tool: Annotated[str | None, Query(max_length=64)] = None,
+    format: Format = None,
 ) -> Response:
     principal = authenticate(request, "runs:read")
-    steps = await services_of(request).runs.steps(
-        principal, run_id, after=number_cursor(after), limit=limit + 1, status=status, tool=tool
-    )
-    return page(steps, limit, lambda step: str(step.step), step_view)
+    runs = services_of(request).runs
+    steps = await runs.steps(principal, run_id, after=number_cursor(after), limit=limit + 1, status=status, tool=tool)
+    if format is None:
+        return page(steps, limit, lambda step: str(step.step), step_view)
+    pairs = list(zip(steps, await runs.actions(principal, run_id, steps), strict=True))
+    return page(pairs, limit, lambda pair: str(pair[0].step), _langchain_step)
+
+
+def _langchain_step(pair: tuple[CallRecord, AgentAction]) -> dict[str, object]:
+    call, action = pair
+    view = step_view(call)
+    told = {name: view[name] for name in ("step", "iteration", "status")}
+    return {**told, **step_json(action, call.observation)}
 
 
 @router.get("/runs/{run_id}/steps/{step}", summary="One step with its chain")
@@ -304,10 +320,10 @@ async def get_step(request: Request, run_id: RunId, step: Annotated[int, Path(ge
 
 
 @router.get("/runs/{run_id}/messages", summary="The messages the next model call would see")
-async def list_messages(request: Request, run_id: RunId) -> Response:
+async def list_messages(request: Request, run_id: RunId, format: Format = None) -> Response:
     principal = authenticate(request, "runs:read")
     messages = await services_of(request).runs.messages(principal, run_id)
-    return _json({"data": [message.to_json() for message in messages]})
+    return _json({"data": [message.to_json() if format is None else message_json(message) for message in messages]})
 
 
 @router.get(

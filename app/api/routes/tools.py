@@ -9,7 +9,7 @@ from starlette.responses import Response
 from app.api.body import read_json
 from app.api.context import authenticate, services_of, trace_of
 from app.api.idempotency import key_of, plain_key, stored
-from app.api.openapi import InvokeBody, body_of
+from app.api.openapi import InvokeBody, SwitchBody, body_of
 from app.api.pagination import After, Limit
 from app.core.errors import FieldError, InvalidRequest
 from app.core.json import encode
@@ -65,6 +65,28 @@ async def put_tool(request: Request, name: ToolName) -> Response:
 @router.delete("/tools/{name}", status_code=204, summary="Delete a tool")
 async def delete_tool(request: Request, name: ToolName) -> Response:
     await services_of(request).tools.delete(authenticate(request, "tools:write"), name)
+    return Response(status_code=204)
+
+
+@router.get("/tools/{name}/disabled", summary="Is the tool switched off")
+async def get_disabled(request: Request, name: ToolName) -> Response:
+    state = await services_of(request).switches.state(authenticate(request, "tools:read"), name)
+    return Response(encode(state), media_type="application/json")
+
+
+@router.put(
+    "/tools/{name}/disabled", summary="Switch a tool off, or on again; plugins too", openapi_extra=body_of(SwitchBody)
+)
+async def put_disabled(request: Request, name: ToolName) -> Response:
+    principal = authenticate(request, "tools:write")
+    body, _ = await read_json(request)
+    state = await services_of(request).switches.set(principal, name, check(SwitchBody, body))
+    return Response(encode(state), media_type="application/json")
+
+
+@router.delete("/tools/{name}/disabled", status_code=204, summary="Switch a tool on again")
+async def delete_disabled(request: Request, name: ToolName) -> Response:
+    await services_of(request).switches.lift(authenticate(request, "tools:write"), name)
     return Response(status_code=204)
 
 

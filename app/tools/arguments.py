@@ -1,0 +1,44 @@
+"""The arguments of a call: what the model said, as the tool's schema wants it, or what is wrong with it."""
+
+from app.agent.ports import PlannedCall
+from app.core.errors import FieldError
+from app.tools.compiled import CompiledTool
+
+Arguments = dict[str, object]
+NOTHING: tuple[str, ...] = ()
+
+
+def said(tool: CompiledTool, call: PlannedCall) -> Arguments:
+    """What the model said, without what the server fills in itself."""
+    given = call.action.tool_input
+    if isinstance(given, str):
+        return {tool.text_key: given}
+    if tool.constants:
+        return {name: value for name, value in given.items() if name not in tool.constants}
+    return given
+
+
+def fitted(tool: CompiledTool, call: PlannedCall) -> tuple[Arguments, tuple[str, ...]]:
+    """What the model said, coerced where the tool takes that, and JSON pointers to what was changed."""
+    arguments = said(tool, call)
+    return (arguments, NOTHING) if tool.coercion is None else tool.coercion.fit(arguments)
+
+
+def faults_of(tool: CompiledTool, arguments: Arguments) -> str | None:
+    """What is wrong with the arguments, in words; `None` if they fit."""
+    try:
+        if tool.schema.is_valid(arguments):
+            return None
+        faults = tool.schema.faults(arguments)
+    except ValueError:  # a lone surrogate, or nested beyond any schema
+        return "they hold text or nesting that JSON cannot carry"
+    return in_words(faults)
+
+
+def in_words(faults: list[FieldError]) -> str:
+    return "; ".join(f"at {fault.pointer or 'the top'}: {fault.detail}" for fault in faults)
+
+
+def completed(tool: CompiledTool, arguments: Arguments) -> Arguments:
+    """The arguments as they are sent: with the constants, which override what the model says."""
+    return {**arguments, **tool.constants} if tool.constants else arguments

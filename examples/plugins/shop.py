@@ -1,0 +1,61 @@
+"""A tool and a model in Python, inside the server: `RUNWIRE_PLUGINS=shop`. See README.md."""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from runwire import (
+    ModelAnswer,
+    ModelError,
+    ModelRequest,
+    ProposedCall,
+    TextDelta,
+    TokenUsage,
+    ToolContext,
+    ToolError,
+    model,
+    tool,
+)
+
+ORDERS = {
+    ("default", "A-17"): {"item": "teapot", "status": "on its way"},
+    ("other", "B-3"): {"item": "kettle", "status": "delivered"},
+}
+"""By tenant and id. A real tool asks your database."""
+
+
+@tool(effect="read")
+async def order_status(
+    order_id: Annotated[str, Field(description="As in A-17", pattern="^[A-Z]-[0-9]+$")], context: ToolContext
+) -> dict[str, str]:
+    """Find out where an order is."""
+    # The tenant is who the run acts for. Never take it from the arguments: the model chooses those.
+    order = ORDERS.get((context.principal.tenant, order_id))
+    if order is None:
+        raise ToolError(f"There is no order {order_id}.", code="no_order")  # the model reads this
+    return order
+
+
+@model("clerk", description="Looks up the order that is asked about; no language model.")
+class Clerk:
+    """Stands for a model that is called in a way of its own: over another protocol, in another process."""
+
+    def __init__(self, model: str, params: Mapping[str, object]) -> None:
+        greeting = params.get("greeting", "")
+        if not isinstance(greeting, str):
+            raise ModelError("`greeting` is text.", code="model_bad_request")
+        self.name = model
+        self._greeting = greeting
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelAnswer]:
+        last = request.messages[-1]
+        said = str(last.content)
+        if last.role == "user" and any(offered.name == "order_status" for offered in request.tools):
+            order_id = said.rstrip("?!. ").rpartition(" ")[2]
+            yield ModelAnswer("", (ProposedCall("order_status", {"order_id": order_id}),), finish_reason="tool_calls")
+            return
+        text = f"{self._greeting}This is what I found: {said}"
+        for word in text.split(" "):
+            yield TextDelta(f"{word} ")
+        yield ModelAnswer(text, tokens=TokenUsage(input_tokens=len(said), output_tokens=len(text)))
