@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-OF_THE_COMMAND = frozenset(("RUNWIRE_CONFIG", "RUNWIRE_URL", "RUNWIRE_API_KEY", "RUNWIRE_APPROVE_WRITES"))
+OF_THE_COMMAND = frozenset(("RUNWIRE_CONFIG", "RUNWIRE_URL", "RUNWIRE_API_KEY"))
 """Variables that the command line reads, or that `load` looks at itself."""
 
 LOOPBACK_HOSTS = frozenset(("127.0.0.1", "::1", "localhost"))
@@ -36,6 +36,9 @@ class Settings(BaseSettings):
     api_keys: SecretStr = SecretStr("")
     secret_key: SecretStr | None = None
     public_url: str | None = None
+    """What tools reach this server under; `None` = the address it is bound to."""
+    approve_writes: bool = False
+    """Whether `write` tools ask a person first that do not say so themselves."""
     plugins: str = ""
     models: SecretStr = SecretStr("")
     """JSON text of model aliases (`app.models.aliases`); in `runwire.toml` a table. Secret, as addresses may be."""
@@ -104,11 +107,9 @@ def read(environ: Mapping[str, str] | None = None, **overrides: object) -> tuple
     """
     environ = os.environ if environ is None else environ
     path = _toml_path(environ)
-    values = {name: value for name, value in _from_toml(environ).items() if name in _FIELDS | {"approve_writes"}}
+    values = {name: value for name, value in _from_toml(environ).items() if name in _FIELDS}
     if isinstance(values.get("models"), dict):
         values["models"] = json.dumps(values["models"], default=str)
-    _refuse_not_built(environ, values)
-    values.pop("approve_writes", None)
     sources = dict.fromkeys(_FIELDS, "default") | dict.fromkeys(values, str(path))
     for name in _FIELDS:
         variable = variable_of(name)
@@ -167,15 +168,6 @@ def name_warnings(environ: Mapping[str, str] | None = None) -> list[str]:
 
 def _toml_path(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("RUNWIRE_CONFIG", "runwire.toml"))
-
-
-def _refuse_not_built(environ: Mapping[str, str], values: Mapping[str, object]) -> None:
-    """A safety setting that this version does not act on must not look as if it were in force."""
-    given = str(environ.get("RUNWIRE_APPROVE_WRITES", values.get("approve_writes", "false"))).strip().lower()
-    if given not in ("", "0", "false", "no", "off"):
-        raise SettingsError(
-            "RUNWIRE_APPROVE_WRITES is not supported by this version: no tool call waits for an approval. Take it out."
-        )
 
 
 def _from_file(variable: str, path: str) -> str:

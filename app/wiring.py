@@ -129,7 +129,9 @@ def build(settings: Settings) -> Parts:
         cors_origins = parse_origins(settings.cors_origins)
     except ValueError as error:
         raise SettingsError(f"RUNWIRE_CORS_ORIGINS cannot be used: {error}.") from None
-    plugins = PluginSet.load(settings.plugin_names, also=DEMO_TOOLS if settings.demo else ())
+    plugins = PluginSet.load(
+        settings.plugin_names, also=DEMO_TOOLS if settings.demo else (), approve_writes=settings.approve_writes
+    )
     loop_plugins = LoopPlugins.load(settings.plugin_names)
     policy = None if settings.tool_policy is None else Policy.load(settings.tool_policy, settings.plugin_names)
     models = _models(settings, stores.secrets, egress)
@@ -147,6 +149,7 @@ def build(settings: Settings) -> Parts:
         around=None if tracing is None else tracing.around,
         switches=stores.switches,
         authority=Authority(current_scopes=keys.current_scopes, policy=policy, tools_disabled=settings.tools_disabled),
+        approve_writes=settings.approve_writes,
     )
     agents = AgentService(stores.agents, models, tools, loop_plugins)
     assembler = LoopAssembler(models, tools, new_id, loop_plugins)

@@ -13,7 +13,7 @@ from app.tools.plugin_api import Effect
 from app.tools.schema import ArgumentSchema
 from app.tools.turns import CallLine
 
-Source = Literal["registered", "plugin", "inline", "client"]
+Source = Literal["registered", "plugin", "inline"]
 
 
 @immutable
@@ -34,6 +34,8 @@ class CompiledTool:
     deadline_s: float = 3600.0
     max_attempts: int = 1
     max_result_bytes: int = 1 << 20
+    by_caller: bool = False
+    """The caller of a run runs it, and answers for it."""
     approval: tuple[ApprovalRule, ...] = ()
     """When a person is asked before it is called."""
     text_key: str = "input"

@@ -59,6 +59,8 @@ class Tool(Plugin, Generic[P, R]):
     scopes: tuple[str, ...] = ()
     """What the calling principal must hold."""
     timeout_s: float = 30.0
+    requires_approval: bool | Mapping[str, object] | None = None
+    """Whether a person is asked before a call (as in a ToolSpec); `None` = the server's default."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -78,6 +80,7 @@ def tool(
     return_direct: bool = False,
     scopes: Sequence[str] = (),
     timeout_s: float = 30.0,
+    requires_approval: bool | Mapping[str, object] | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -92,6 +95,7 @@ def tool(
     return_direct: bool = False,
     scopes: Sequence[str] = (),
     timeout_s: float = 30.0,
+    requires_approval: bool | Mapping[str, object] | None = None,
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a tool of a function with type hints, bare or with arguments.
 
@@ -110,6 +114,7 @@ def tool(
             return_direct=return_direct,
             scopes=tuple(scopes),
             timeout_s=timeout_s,
+            requires_approval=requires_approval,
         )
 
     return make if function is None else make(function)

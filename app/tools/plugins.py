@@ -16,6 +16,7 @@ from app.core.errors import InvalidRequest
 from app.core.ids import NAME_PATTERN
 from app.core.plugins import PluginError, load_plugins
 from app.core.values import immutable
+from app.tools.approval import rule_of
 from app.tools.attempt import Attempt, Send, Sending
 from app.tools.compiled import CompiledTool, text_key_of
 from app.tools.plugin_api import Tool, ToolContext, ToolError
@@ -36,24 +37,31 @@ AnyTool = Tool[..., object]
 class PluginSet:
     """Tools by name, ready to run. Made once, at start-up."""
 
-    def __init__(self, tools: Iterable[AnyTool] = ()) -> None:
+    def __init__(self, tools: Iterable[AnyTool] = (), *, approve_writes: bool = False) -> None:
         """Raises `PluginError`: a wrong name or signature, two tools of one name."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="runwire-tool")
         self._tools: dict[str, CompiledTool] = {}
         for tool in tools:
             if tool.name in self._tools:
                 raise PluginError(f"There are two plugin tools named {tool.name!r}; rename one.")
-            self._tools[tool.name] = _compile(tool, self._threads)
+            self._tools[tool.name] = _compile(tool, self._threads, approve_writes=approve_writes)
 
     @classmethod
-    def load(cls, names: Sequence[str] = (), *, entry_points: bool = True, also: Iterable[AnyTool] = ()) -> "PluginSet":
+    def load(
+        cls,
+        names: Sequence[str] = (),
+        *,
+        entry_points: bool = True,
+        also: Iterable[AnyTool] = (),
+        approve_writes: bool = False,
+    ) -> "PluginSet":
         """From `module[:attr]` names, then the entry points of group `runwire.tools`, and the tools given.
 
         A module without `attr` stands for every tool in it. Raises `PluginError`.
         """
         group = ENTRY_POINT_GROUP if entry_points else None
         found = {id(tool): tool for tool in (*also, *load_plugins(cast("type[AnyTool]", Tool), names, group))}
-        return cls(found.values())
+        return cls(found.values(), approve_writes=approve_writes)
 
     def get(self, name: str) -> CompiledTool | None:
         return self._tools.get(name)
@@ -68,7 +76,7 @@ class PluginSet:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _compile(tool: AnyTool, threads: ThreadPoolExecutor) -> CompiledTool:
+def _compile(tool: AnyTool, threads: ThreadPoolExecutor, *, approve_writes: bool) -> CompiledTool:
     if not re.fullmatch(NAME_PATTERN, tool.name):
         raise PluginError(f"Plugin tool {tool.name!r}: a name must match {NAME_PATTERN}.")
     if not 0 < tool.timeout_s <= 3600:
@@ -78,6 +86,8 @@ def _compile(tool: AnyTool, threads: ThreadPoolExecutor) -> CompiledTool:
     try:
         signature = read_signature(tool.function)
         schema = check_schema(signature.parameters, "")
+        asks = tool.requires_approval
+        approval = rule_of((approve_writes and tool.effect == "write") if asks is None else asks)
     except TypeError as error:
         raise PluginError(f"Plugin tool {tool.name!r}: {error}.") from error
     except InvalidRequest as error:
@@ -89,6 +99,7 @@ def _compile(tool: AnyTool, threads: ThreadPoolExecutor) -> CompiledTool:
         version=None,
         definition=ToolDefinition(tool.name, tool.description, signature.parameters),
         schema=schema,
+        approval=() if approval is None else (approval,),
         executor=PluginExecutor(tool.function, signature, threads),
         effect=tool.effect,
         idempotent=tool.idempotent,

@@ -10,12 +10,13 @@ from app.tools.compiled import CompiledTool
 def registered_json(tool: Versioned) -> dict[str, object]:
     """The stored spec with its secrets left out, `version`, `source` and `created_at` (RFC 3339)."""
     body = {name: value for name, value in tool.spec.items() if name != "signing_secret"}
-    http = dict(cast("dict[str, object]", body["http"]))
-    if http.get("auth") is not None:
-        http["auth"] = {"type": "bearer"}
-    headers = cast("dict[str, object]", http.get("headers") or {})
-    http["headers"] = {name: value if isinstance(value, str) else None for name, value in headers.items()}
-    body["http"] = http
+    if body["http"] is not None:
+        http = dict(cast("dict[str, object]", body["http"]))
+        if http.get("auth") is not None:
+            http["auth"] = {"type": "bearer"}
+        headers = cast("dict[str, object]", http.get("headers") or {})
+        http["headers"] = {name: value if isinstance(value, str) else None for name, value in headers.items()}
+        body["http"] = http
     body["version"] = tool.version
     body["source"] = "registered"
     body["created_at"] = rfc3339(tool.created_at)

@@ -198,7 +198,7 @@ class BoundTools:
         """What the call waits for before it is made. `fresh`: nobody was asked yet; `ask`: the policy wants a person."""
         name, run = tool.name, self._run
         if not run.may_wait:
-            if tool.source == "client":
+            if tool.by_caller:
                 return End("error", f"{name} is run by the caller of a run; it cannot be called here.", "client_tool")
             if ask:
                 text = f"{name} was not called: a person would have to approve it, and outside a run nobody is asked."
@@ -208,7 +208,7 @@ class BoundTools:
             rule = ApprovalRule() if ask else asking((*tool.approval, *run.approvals.get(name, ())), arguments)
             if rule is not None:
                 return asked(call, tool, rule, live, arguments, run.new_id())
-        return handed_over(call, tool, live, arguments, run.new_id()) if tool.source == "client" else None
+        return handed_over(call, tool, live, arguments, run.new_id()) if tool.by_caller else None
 
     async def ask(self, call: PlannedCall, timeout_s: float) -> ToolOutcome | None:
         """Ask once what became of a call of unknown outcome. `None`: nobody can tell (yet), or there is nobody to ask."""

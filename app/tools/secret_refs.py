@@ -51,15 +51,16 @@ class SpecSecrets:
             return {"secret_ref": ref}
 
         body = spec.to_json()
-        http = cast("dict[str, object]", body["http"])
+        http = cast("dict[str, object] | None", body["http"])
         before = cast("Mapping[str, object]", (old or {}).get("http") or {})
-        if spec.http.auth is not None:
-            token = spec.http.auth.token
-            http["auth"] = {"type": "bearer", "token": await keep(token)} if token else before.get("auth")
-        http["headers"] = {
-            name: await keep(value) if _SECRET_HEADER.search(name) else value
-            for name, value in spec.http.headers.items()
-        }
+        if spec.http is not None and http is not None:
+            if spec.http.auth is not None:
+                token = spec.http.auth.token
+                http["auth"] = {"type": "bearer", "token": await keep(token)} if token else before.get("auth")
+            http["headers"] = {
+                name: await keep(value) if _SECRET_HEADER.search(name) else value
+                for name, value in spec.http.headers.items()
+            }
         signing = (old or {}).get("signing_secret")
         show = False
         if spec.signing_secret is not None:
@@ -71,7 +72,7 @@ class SpecSecrets:
 
     async def reveal(self, tenant: str, spec: Mapping[str, object]) -> Secrets | None:
         """Read the secrets back; `None` when one of them is gone (its tool was deleted)."""
-        http = cast("Mapping[str, object]", spec["http"])
+        http = cast("Mapping[str, object]", spec["http"] or {})
         auth = cast("Mapping[str, object]", http.get("auth") or {})
         headers = cast("Mapping[str, object]", http.get("headers") or {})
         found: list[str | None] = []
@@ -88,7 +89,7 @@ class SpecSecrets:
 
     def refs(self, spec: Mapping[str, object]) -> tuple[str, ...]:
         """All references in a stored spec."""
-        http = cast("Mapping[str, object]", spec["http"])
+        http = cast("Mapping[str, object]", spec["http"] or {})
         auth = cast("Mapping[str, object]", http.get("auth") or {})
         headers = cast("Mapping[str, object]", http.get("headers") or {})
         values = (spec.get("signing_secret"), auth.get("token"), *headers.values())

@@ -53,9 +53,11 @@ class ToolService:
         around: Callable[[ToolRunner, TraceContext], ToolRunner] | None = None,
         switches: SwitchStore | None = None,
         authority: Authority = DEFAULT,
+        approve_writes: bool = False,
     ) -> None:
         """`around` watches calls made outside a run; it is given the trace that they stand in."""
         self._switches = switches
+        self._approve_writes = approve_writes
         self._authority = authority
         self._around = around
         self._registry = registry
@@ -299,7 +301,7 @@ class ToolService:
         secrets = await self._secrets.reveal(key[0], spec)
         if secrets is None:
             return None
-        tool = compile_stored(spec, secrets, version, self._http)
+        tool = compile_stored(spec, secrets, version, self._http, approve_writes=self._approve_writes)
         while len(self._compiled) >= CACHED:
             self._compiled.pop(next(iter(self._compiled)), None)
         self._compiled[key] = tool
@@ -314,7 +316,7 @@ class ToolService:
 
 def _require_token(spec: ToolSpec, old: Mapping[str, object] | None = None, *, pointer: str = "") -> None:
     """A bearer token may only be left out where an old one stays with the same origin: it must not be led elsewhere."""
-    if spec.http.auth is None or spec.http.auth.token is not None:
+    if spec.http is None or spec.http.auth is None or spec.http.auth.token is not None:
         return
     http = cast("dict[str, object]", (old or {}).get("http") or {})
     before = urlsplit(str(http.get("url", "")))

@@ -6,8 +6,9 @@ from typing import Annotated, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from app.core.errors import FieldError, InvalidRequest, NotSupported
+from app.core.errors import FieldError, InvalidRequest
 from app.core.ids import NAME_PATTERN
+from app.tools.approval import rule_of
 from app.tools.compiled import shown_parameters
 from app.tools.concurrency_key import ConcurrencyKey
 from app.tools.egress import EgressGuard
@@ -74,6 +75,14 @@ class Retry(BaseModel):
     max_attempts: Annotated[int, Field(ge=1, le=10)] = 3
 
 
+class ApprovalSpec(BaseModel):
+    """When a person is asked: where the arguments fit `when`, and how long they have (a week by default)."""
+
+    model_config = _Strict
+    when: dict[str, object] | None = None
+    expires_s: Annotated[float, Field(gt=0, le=90 * 86400, allow_inf_nan=False)] | None = None
+
+
 class ToolSpec(BaseModel):
     """A tool as the contract describes it (section 4), as far as it is built."""
 
@@ -81,7 +90,8 @@ class ToolSpec(BaseModel):
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: Annotated[str, Field(max_length=16384)] = ""
     parameters: dict[str, object] = {"type": "object", "properties": {}}
-    http: HttpCall
+    http: HttpCall | None = None
+    """Without it the caller runs the tool: the run waits for its answer."""
     effect: Literal["pure", "read", "write"] = "write"
     idempotent: bool | None = None
     signing_secret: str | None = None
@@ -96,7 +106,8 @@ class ToolSpec(BaseModel):
     """What the output must fit (JSON Schema 2020-12); another one ends the step as `error`, `output_invalid`."""
     coerce: bool = False
     """Take `"3"` for 3, `"true"` for true, 3.0 for 3 where the schema asks for it."""
-    requires_approval: Literal[False] = False
+    requires_approval: bool | ApprovalSpec | None = None
+    """Whether a person is asked before a call; `null` is the server's default (RUNWIRE_APPROVE_WRITES for `write` tools)."""
     status_url: str | None = None
     """Asked what became of a call whose outcome is uncertain."""
     concurrency_key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
@@ -128,9 +139,8 @@ class ToolSpec(BaseModel):
 def read_spec(body: Mapping[str, object], guard: EgressGuard, *, pointer: str = "") -> ToolSpec:
     """Check a spec from outside. `pointer`: where it stands in the request's body.
 
-    Raises `NotSupported` for what is not built, `InvalidRequest` for what is wrong, each with its place.
+    Raises `InvalidRequest` for what is wrong, each with its place.
     """
-    _refuse_later_work(body, pointer)
     parameters = body.get("parameters")
     if parameters is None or parameters == {}:
         body = {**body, "parameters": {"type": "object", "properties": {}}}
@@ -140,7 +150,14 @@ def read_spec(body: Mapping[str, object], guard: EgressGuard, *, pointer: str = 
         spec = ToolSpec.model_validate(body)
     except ValidationError as error:
         raise InvalidRequest("The tool is not valid.", errors=field_errors(error, pointer)) from error
-    guard.check_url(spec.http.url, pointer=f"{pointer}/http/url")
+    if spec.http is not None:
+        guard.check_url(spec.http.url, pointer=f"{pointer}/http/url")
+    elif spec.status_url is not None:
+        raise InvalidRequest(
+            "A tool that the caller runs has no status_url.",
+            errors=(FieldError(f"{pointer}/status_url", "only a tool with http has one"),),
+        )
+    rule_of(spec.to_json()["requires_approval"], f"{pointer}/requires_approval")
     if spec.status_url is not None:
         guard.check_url(spec.status_url, pointer=f"{pointer}/status_url")
     check_schema(spec.parameters, f"{pointer}/parameters")
@@ -160,17 +177,6 @@ def field_errors(error: ValidationError, pointer: str) -> tuple[FieldError, ...]
         )
         for item in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FIELD_ERRORS]
     )
-
-
-def _refuse_later_work(body: Mapping[str, object], pointer: str) -> None:
-    if body.get("requires_approval", False) is not False:
-        raise _not_supported(f"{pointer}/requires_approval", "requires_approval is not supported yet; leave it false")
-    if body.get("http") is None:
-        raise _not_supported(f"{pointer}/http", "tools without http (run by the caller) are not supported yet")
-
-
-def _not_supported(pointer: str, detail: str) -> NotSupported:
-    return NotSupported(f"This version cannot do that: {detail}.", errors=(FieldError(pointer, detail),))
 
 
 def _check_key(spec: ToolSpec, pointer: str) -> None:

@@ -7,6 +7,8 @@ from typing import cast
 import httpx
 
 from app.agent.ports import ToolDefinition
+from app.tools.approval import rule_of
+from app.tools.attempt import Executor, Send, Sending
 from app.tools.coercion import Coercion
 from app.tools.compiled import CompiledTool, shown_parameters, text_key_of
 from app.tools.concurrency_key import ConcurrencyKey
@@ -19,31 +21,32 @@ from app.tools.turns import CallLine
 
 
 def compile_stored(
-    spec: Mapping[str, object], secrets: Secrets, version: int | None, client: HttpToolClient
+    spec: Mapping[str, object],
+    secrets: Secrets,
+    version: int | None,
+    client: HttpToolClient,
+    *,
+    approve_writes: bool = False,
 ) -> CompiledTool:
-    """`version`: `None` for an inline tool."""
-    http = cast("Mapping[str, object]", spec["http"])
+    """`version`: `None` for an inline tool. `approve_writes`: what a tool asks for that does not say so itself."""
+    http = cast("Mapping[str, object] | None", spec["http"])
     constants = cast("dict[str, object]", spec["constants"])
     parameters = shown_parameters(cast("Mapping[str, object]", spec["parameters"]), constants)
     name = cast("str", spec["name"])
     limit = cast("int", spec["max_result_bytes"])
     output = cast("Mapping[str, object] | None", spec.get("output_schema"))
     status_url = cast("str | None", spec.get("status_url"))
-    target = HttpTarget(
-        url=httpx.URL(cast("str", http["url"])),
-        method=cast("str", http["method"]),
-        headers={name.lower(): value for name, value in secrets.headers.items()},
-        token=secrets.token,
-        keys=() if secrets.signing is None else (key_of(secrets.signing),),
-        max_result_bytes=limit,
-    )
+    target = None if http is None else _target(http, secrets, limit)
+    approval = rule_of(approval_of(spec, approve_writes=approve_writes))
     return CompiledTool(
         name=name,
         source="inline" if version is None else "registered",
         version=version,
         definition=ToolDefinition(name, cast("str", spec["description"]), parameters),
         schema=ArgumentSchema(parameters),
-        executor=HttpExecutor(client, target),
+        executor=BY_CALLER if target is None else HttpExecutor(client, target),
+        by_caller=target is None,
+        approval=() if approval is None else (approval,),
         effect=cast("Effect", spec["effect"]),
         idempotent=cast("bool", spec["idempotent"]),
         scopes=tuple(cast("list[str]", spec["scopes"])),
@@ -57,8 +60,37 @@ def compile_stored(
         coercion=Coercion(parameters) if spec.get("coerce") else None,
         output=None if output is None else ArgumentSchema(output),
         line=_line(spec, name, client),
-        status=None if status_url is None else StatusExecutor(client, _status_target(target, httpx.URL(status_url))),
+        status=None
+        if status_url is None or target is None
+        else StatusExecutor(client, _status_target(target, httpx.URL(status_url))),
     )
+
+
+def approval_of(spec: Mapping[str, object], *, approve_writes: bool) -> object:
+    """A spec's `requires_approval`, or the server's default for it."""
+    setting = spec.get("requires_approval")
+    return (approve_writes and spec["effect"] == "write") if setting is None else setting
+
+
+def _target(http: Mapping[str, object], secrets: Secrets, limit: int) -> HttpTarget:
+    return HttpTarget(
+        url=httpx.URL(cast("str", http["url"])),
+        method=cast("str", http["method"]),
+        headers={name.lower(): value for name, value in secrets.headers.items()},
+        token=secrets.token,
+        keys=() if secrets.signing is None else (key_of(secrets.signing),),
+        max_result_bytes=limit,
+    )
+
+
+class _ByCaller:
+    """Nothing is ever sent for a tool that the caller runs."""
+
+    def prepare(self, sending: Sending) -> Send:
+        raise NotImplementedError(f"{sending.tool} is run by the caller")
+
+
+BY_CALLER: Executor = _ByCaller()
 
 
 def _line(spec: Mapping[str, object], name: str, client: HttpToolClient) -> CallLine | None:
