@@ -148,6 +148,7 @@ def build(settings: Settings) -> Parts:
         new_id=new_id,
         around=None if tracing is None else tracing.around,
         switches=stores.switches,
+        signing=stores.signing,
         authority=Authority(current_scopes=keys.current_scopes, policy=policy, tools_disabled=settings.tools_disabled),
         approve_writes=settings.approve_writes,
     )

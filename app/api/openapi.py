@@ -33,6 +33,9 @@ _IDEMPOTENCY_HEADER = {
     "description": "The same key and body within 24 h gives the same resource once.",
 }
 
+NO_BODY: dict[str, Any] = {"parameters": [_IDEMPOTENCY_HEADER]}
+"""Of a POST that creates something and takes no body."""
+
 _NULLABLE_TEXT = {"type": ["string", "null"]}
 _TIME = {"type": ["string", "null"], "format": "date-time"}
 

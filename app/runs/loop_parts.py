@@ -21,7 +21,7 @@ from app.agent.state import LoopState
 from app.agent.text_formats import TEXT_TYPES, text_format
 from app.agent.text_planner import TextPlanner
 from app.agent.trimming import CountTokens, KeepTokens, Trimmer, estimate_tokens, trim_of
-from app.core.errors import ModelError
+from app.core.errors import ModelError, PluginFailed
 from app.core.ids import IdFactory
 from app.core.messages import Message
 from app.core.principal import Principal
@@ -76,12 +76,20 @@ class LoopAssembler:
         return LoopParts(settings, planner, tools)
 
     async def context(self, run: RunRecord, state: LoopState) -> Sequence[Message]:
-        """What the next model call of a run would see. Raises `InvalidRequest` as `assemble`."""
-        settings = self._settings(run)
-        tools = await self._bind(run, settings, _no_dispatch)
-        trimmer = await self._trimmer(settings, cast("dict[str, object]", run.spec["model"]))
-        planner = self._planner(run, settings, _no_model, tools.definitions, trimmer)
-        shown = planner.messages(Turn(state.messages, state.before, state.rounds, state.iteration + 1, self._new_id))
+        """What the next model call of a run would see. Raises `InvalidRequest` as `assemble`.
+
+        A plugin that fails or is gone leaves what it would have trimmed: a run can be read whatever became of its plugins.
+        """
+        settings = settings_of(run)
+        turn = Turn(state.messages, state.before, state.rounds, state.iteration + 1, self._new_id)
+        shown: Sequence[Message] = state.messages
+        if settings.type == "tool_calling" or settings.type in TEXT_TYPES:
+            tools = await self._bind(run, settings, _no_dispatch)
+            try:
+                trimmer = await self._trimmer(settings, cast("dict[str, object]", run.spec["model"]))
+                shown = self._planner(run, settings, _no_model, tools.definitions, trimmer).messages(turn)
+            except PluginFailed:
+                shown = self._planner(run, settings, _no_model, tools.definitions, Trimmer()).messages(turn)
         if settings.type in TEXT_TYPES:
             shown = [*shown, *_ending(state)]
         return [_as_shown(message) for message in shown]

@@ -6,7 +6,7 @@ import functools
 import re
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Protocol, cast
 
@@ -20,7 +20,7 @@ from app.core.values import immutable
 from app.tools.attempt import Attempt, Send, Sending
 from app.tools.egress import EgressGuard, EgressRefused
 from app.tools.result import printable, read_body
-from app.tools.signing import sign
+from app.tools.signing import RotatingKeys, sign
 from app.tools.turns import Turns
 
 CONNECT_S = 10.0
@@ -57,8 +57,8 @@ class HttpTarget:
     method: str
     headers: Mapping[str, str]
     token: str | None
-    keys: tuple[bytes, ...]
-    """Signing keys; none for an unsigned inline tool."""
+    keys: Sequence[bytes]
+    """Signing keys, newest first; none for an unsigned inline tool."""
     max_result_bytes: int
 
 
@@ -97,6 +97,8 @@ class HttpToolClient:
 
     async def send(self, target: HttpTarget, sending: Sending, body: bytes, number: int, timeout_s: float) -> Attempt:
         """Send the call once. The timeout covers everything from the connection to the answer's last byte."""
+        if isinstance(target.keys, RotatingKeys):
+            await target.keys.refresh()
         connect = min(CONNECT_S, timeout_s * 0.9)
         request = httpx.Request(
             target.method,

@@ -3,10 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 from typing import cast
+from weakref import WeakValueDictionary
 
+from app.core.errors import Conflict, Gone
+from app.core.idempotency import IdempotencyKey
 from app.core.registry import SecretStore
 from app.core.values import immutable
-from app.tools.signing import new_secret
+from app.tools.port import SigningSecret, SigningStore
+from app.tools.signing import RotatingKeys, key_of, new_secret
 from app.tools.spec import ToolSpec
 
 _SECRET_HEADER = re.compile(r"key|token|secret|auth|cookie|password|credential|signature", re.IGNORECASE)
@@ -29,15 +33,20 @@ class Secrets:
     """What the references of a spec stand for."""
 
     signing: str | None
+    """The newest signing secret."""
     token: str | None
     headers: Mapping[str, str]
+    keys: Sequence[bytes] = ()
+    """What calls are signed with; follows rotations."""
 
 
 class SpecSecrets:
     """Moves secrets between specs and the store."""
 
-    def __init__(self, store: SecretStore) -> None:
+    def __init__(self, store: SecretStore, rotations: SigningStore | None = None) -> None:
         self._store = store
+        self._rotations = rotations
+        self._rotating: WeakValueDictionary[tuple[str, str], RotatingKeys] = WeakValueDictionary()
 
     async def put(
         self, tenant: str, spec: ToolSpec, *, made: bool, old: Mapping[str, object] | None = None
@@ -75,8 +84,12 @@ class SpecSecrets:
         http = cast("Mapping[str, object]", spec["http"] or {})
         auth = cast("Mapping[str, object]", http.get("auth") or {})
         headers = cast("Mapping[str, object]", http.get("headers") or {})
+        family = _ref(spec.get("signing_secret"))
+        signing = [] if family is None else await self._signing(tenant, family)
+        if family is not None and not signing:
+            return None
         found: list[str | None] = []
-        for value in (spec.get("signing_secret"), auth.get("token"), *headers.values()):
+        for value in (auth.get("token"), *headers.values()):
             ref = _ref(value)
             plain = value if isinstance(value, str) else None
             if ref is not None:
@@ -84,8 +97,56 @@ class SpecSecrets:
                 if plain is None:
                     return None
             found.append(plain)
-        values = dict(zip(headers, cast("list[str]", found[2:]), strict=True))
-        return Secrets(found[0], found[1], values)
+        values = dict(zip(headers, cast("list[str]", found[1:]), strict=True))
+        if family is None:
+            return Secrets(None, found[0], values)
+        return Secrets(signing[0][0], found[0], values, self._keys(tenant, family, signing))
+
+    async def rotate(
+        self, tenant: str, spec: Mapping[str, object], idempotency: IdempotencyKey | None
+    ) -> tuple[str, int, bool]:
+        """The new signing secret of a tool, the end of the old one's time, and whether this was a replay.
+
+        Raises `Conflict` where its calls are not signed, `InvalidRequest`, `Gone` as `SigningStore.rotate`.
+        """
+        family = _ref(spec.get("signing_secret"))
+        if family is None or self._rotations is None:
+            raise Conflict("The calls of this tool are not signed; give it a signing_secret first.")
+        fresh = await self._store.put(tenant, new_secret())
+        try:
+            made, replayed = await self._rotations.rotate(tenant, family, fresh, idempotency)
+        except BaseException:
+            await self._store.delete(tenant, fresh)
+            raise
+        if replayed:
+            await self._store.delete(tenant, fresh)
+        keys = self._rotating.get((tenant, family))
+        if keys is not None:
+            await keys.refresh(0.0)
+        secret = await self._store.get(tenant, made.ref)
+        if secret is None:
+            raise Gone("The new secret was replaced meanwhile; rotate again.")
+        return secret, made.old_expires_at, replayed
+
+    async def _signing(self, tenant: str, family: str) -> list[tuple[str, int | None]]:
+        """Secrets with the ends of their times, newest first; empty when they are gone."""
+        rotated = () if self._rotations is None else await self._rotations.secrets_of(tenant, family)
+        found: list[tuple[str, int | None]] = []
+        for secret in rotated or (SigningSecret(family, None),):
+            value = await self._store.get(tenant, secret.ref)
+            if value is not None:
+                found.append((value, secret.expires_at))
+        return found
+
+    def _keys(self, tenant: str, family: str, signing: Sequence[tuple[str, int | None]]) -> Sequence[bytes]:
+        shared = self._rotating.get((tenant, family))
+        if shared is None:
+
+            async def load() -> list[tuple[bytes, int | None]]:
+                return _decoded(await self._signing(tenant, family))
+
+            shared = self._rotating[tenant, family] = RotatingKeys(_decoded(signing), load)
+        return shared
 
     def refs(self, spec: Mapping[str, object]) -> tuple[str, ...]:
         """All references in a stored spec."""
@@ -98,6 +159,17 @@ class SpecSecrets:
     async def forget(self, tenant: str, refs: Sequence[str]) -> None:
         for ref in refs:
             await self._store.delete(tenant, ref)
+
+    async def forget_all(self, tenant: str, spec: Mapping[str, object]) -> None:
+        """The secrets of a deleted tool, rotated ones too."""
+        family = _ref(spec.get("signing_secret"))
+        if family is not None and self._rotations is not None:
+            await self._rotations.forget(tenant, family)
+        await self.forget(tenant, self.refs(spec))
+
+
+def _decoded(signing: Sequence[tuple[str, int | None]]) -> list[tuple[bytes, int | None]]:
+    return [(key_of(secret), until) for secret, until in signing]
 
 
 def _ref(value: object) -> str | None:

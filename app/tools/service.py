@@ -11,6 +11,7 @@ import orjson
 
 from app.agent.ports import PlannedCall, ToolOutcome, ToolRunner
 from app.core.actions import AgentAction
+from app.core.clock import rfc3339
 from app.core.errors import Conflict, FieldError, Forbidden, InvalidRequest, NotFound, ToolDisabled
 from app.core.idempotency import IdempotencyKey
 from app.core.ids import IdFactory, new_id
@@ -22,7 +23,7 @@ from app.tools.compiled import CompiledTool
 from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient
 from app.tools.plugins import PluginSet
-from app.tools.port import ALL_TOOLS, SwitchStore
+from app.tools.port import ALL_TOOLS, SigningStore, SwitchStore
 from app.tools.public import plugin_json, registered_json
 from app.tools.runner import BoundTools, ToolRunContext
 from app.tools.secret_refs import SpecSecrets
@@ -52,6 +53,7 @@ class ToolService:
         new_id: IdFactory = new_id,
         around: Callable[[ToolRunner, TraceContext], ToolRunner] | None = None,
         switches: SwitchStore | None = None,
+        signing: SigningStore | None = None,
         authority: Authority = DEFAULT,
         approve_writes: bool = False,
     ) -> None:
@@ -61,7 +63,7 @@ class ToolService:
         self._authority = authority
         self._around = around
         self._registry = registry
-        self._secrets = SpecSecrets(secrets)
+        self._secrets = SpecSecrets(secrets, signing)
         self._plugins = plugins
         self._egress = egress
         self._http = http
@@ -153,7 +155,20 @@ class ToolService:
         old = await self._newest(principal.tenant, name)
         if not await self._registry.delete(principal.tenant, name):
             raise _not_found(name)
-        await self._secrets.forget(principal.tenant, self._secrets.refs(old.spec))
+        await self._secrets.forget_all(principal.tenant, old.spec)
+
+    async def rotate_secret(
+        self, principal: Principal, name: str, idempotency: IdempotencyKey | None = None
+    ) -> tuple[dict[str, object], bool]:
+        """A new signing secret, shown once, beside which the old one signs for 24 h; and whether this was a replay.
+
+        Raises `NotFound` (`tool_not_found`), `Conflict` (`plugin_tool`, `conflict`), `Gone`.
+        """
+        if self._plugins.get(name) is not None:
+            raise _plugin_conflict(name)
+        tool = await self._newest(principal.tenant, name)
+        secret, until, replayed = await self._secrets.rotate(principal.tenant, tool.spec, idempotency)
+        return {"signing_secret": secret, "old_secret_expires_at": rfc3339(until)}, replayed
 
     # --- runs ------------------------------------------------------------------------------------------------------
 

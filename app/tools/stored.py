@@ -16,7 +16,6 @@ from app.tools.http_callback import HttpExecutor, HttpTarget, HttpToolClient, St
 from app.tools.plugin_api import Effect
 from app.tools.schema import ArgumentSchema
 from app.tools.secret_refs import Secrets
-from app.tools.signing import key_of
 from app.tools.turns import CallLine
 
 
@@ -78,7 +77,7 @@ def _target(http: Mapping[str, object], secrets: Secrets, limit: int) -> HttpTar
         method=cast("str", http["method"]),
         headers={name.lower(): value for name, value in secrets.headers.items()},
         token=secrets.token,
-        keys=() if secrets.signing is None else (key_of(secrets.signing),),
+        keys=secrets.keys,
         max_result_bytes=limit,
     )
 

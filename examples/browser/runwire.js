@@ -36,16 +36,19 @@ export class Lost extends Error {
  * says so before each pause. Resolves with `{ runId, lastId, status }` when the run has ended or waits for somebody.
  *
  * `signal`: aborting leaves the stream, and the promise rejects with its reason; the run goes on (see `cancel`).
+ * `pause(attempt)`: milliseconds before the next attempt; `silenceMs`: after how long without a byte a connection is given up.
  * Rejects with `Refused`, `Lost`, or what `onEvent` throws.
  */
-export async function follow({ url, key, body, runId, after = 0, onEvent, onLost, signal, pause = pauseMs }) {
+export async function follow({
+  url, key, body, runId, after = 0, onEvent, onLost, signal, pause = pauseMs, silenceMs = SILENCE_MS,
+}) {
   const run = { runId, lastId: after, status: null, over: false, types: body?.stream?.join(",") };
   const post = body && { body: JSON.stringify(body), key: newKey() }; // one key: a repeated POST makes no second run
   let failed = 0;
   while (!run.over) {
     const before = run.lastId;
     try {
-      await oneConnection(url, key, post, run, onEvent, signal);
+      await oneConnection(url, key, post, run, onEvent, signal, silenceMs);
     } catch (error) {
       signal?.throwIfAborted();
       if (run.over && error instanceof Cut) break; // it was cut after the last event
@@ -81,7 +84,7 @@ const OPTIONS = { cache: "no-store", credentials: "omit", redirect: "error", ref
 /** The connection ended before the stream did. */
 class Cut extends Error {}
 
-async function oneConnection(url, key, post, run, onEvent, signal) {
+async function oneConnection(url, key, post, run, onEvent, signal, silenceMs) {
   const connection = new AbortController();
   const leave = () => connection.abort(signal.reason);
   signal?.throwIfAborted();
@@ -89,7 +92,7 @@ async function oneConnection(url, key, post, run, onEvent, signal) {
   let silence;
   const alive = () => {
     clearTimeout(silence);
-    silence = setTimeout(() => connection.abort(new Error("The server is silent.")), SILENCE_MS);
+    silence = setTimeout(() => connection.abort(new Error("The server is silent.")), silenceMs);
   };
   try {
     alive();

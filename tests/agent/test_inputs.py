@@ -66,8 +66,8 @@ def test_a_history_with_answered_calls_is_taken() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "pointer"),
     [
-        ("handle_parsing_errors", 123, "/handle_parsing_errors"),
-        ("max_iterations", -1, "/max_iterations"),  # refused here, 0 in the peer
+        pytest.param("handle_parsing_errors", 123, "/handle_parsing_errors", id="A-102"),
+        pytest.param("max_iterations", -1, "/max_iterations", id="A-103"),  # it is 0 in the peer
         ("max_execution_time", -0.1, "/max_execution_time"),
         ("max_parallel_tools", 0, "/max_parallel_tools"),
         ("early_stopping_method", "soon", "/early_stopping_method"),

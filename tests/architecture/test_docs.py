@@ -1,7 +1,6 @@
-"""The documents against the code: settings, error codes, routes, links, and the README's commands."""
+"""The documents against the code: settings, error codes, routes, links and sources."""
 
 import ast
-import json
 import re
 from pathlib import Path
 
@@ -18,7 +17,7 @@ DOCS = ROOT / "docs"
 STOPS = {"stopped", "fenced", "run_cancelled", "journal_broken"}
 """Control flow between parts; no caller sees them (`tool_withdrawn` is a step's code too)."""
 
-PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "examples").glob("*/README.md")])
 
 
 def quoted_in(path: Path) -> set[str]:
@@ -32,7 +31,9 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_no_documented_setting_is_unknown() -> None:
-    rows = re.findall(r"^\| `((?:RUNWIRE|OPENAI)_\w+)`", (DOCS / "configuration.md").read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `((?:RUNWIRE|OPENAI|ANTHROPIC)_\w+)`", (DOCS / "configuration.md").read_text("utf-8"), re.MULTILINE
+    )
     known = {str(field.validation_alias or f"RUNWIRE_{name.upper()}") for name, field in Settings.model_fields.items()}
     assert set(rows) - known == set()
 
@@ -93,13 +94,12 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in slugs, target
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "quickstart.md"], ids=lambda page: page.name)
-def test_bodies_of_curl_commands_are_json(page: Path) -> None:
-    text = page.read_text(encoding="utf-8").replace("'\"$TOOL_SECRET\"'", "whsec_secret")
-    bodies = re.findall(r"--json '([^']*)'", text)
-    assert len(bodies) >= 3
-    for body in bodies:
-        assert isinstance(json.loads(body), dict)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_sources_by_number_are_given_and_used(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    given = set(re.findall(r"^\[(\d+)\]: https://\S+$", text, re.MULTILINE))
+    used = set(re.findall(r"\[(\d+)\](?!:)", re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)))
+    assert given == used
 
 
 @pytest.mark.parametrize("record", sorted((DOCS / "adr").glob("*.md")), ids=lambda path: path.name)

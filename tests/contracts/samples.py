@@ -148,8 +148,10 @@ def a_result(call: CallRecord, **changes: Any) -> CallResult:
     return replace(result, **changes)
 
 
-def a_dispatch(call: CallRecord, *, attempt: int = 1, registered: bool = False) -> Dispatch:
-    return Dispatch(call.id, ({"attempt": attempt, "at": 1_800_000_000_400},), call.tool, registered)
+def a_dispatch(
+    call: CallRecord, *, attempt: int = 1, registered: bool = False, at: int = 1_800_000_000_400
+) -> Dispatch:
+    return Dispatch(call.id, ({"attempt": attempt, "at": at, "outcome": "running"},), call.tool, registered)
 
 
 def a_checkpoint(run: RunRecord, parent_id: str | None, *messages: Message) -> Checkpoint:

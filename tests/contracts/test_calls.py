@@ -43,10 +43,10 @@ async def test_a_dispatch_is_recorded_with_its_attempt(stores: Stores, database:
     await driver.append(calls=(call,))
     sent = await driver.append(private=({"type": "other"},), dispatches=(a_dispatch(call),))
     assert sent.dispatches == ("sent",)
-    again = replace(a_dispatch(call, attempt=2), at=1_800_000_000_900)
+    again = a_dispatch(call, attempt=2, at=1_800_000_000_900)
     assert (await driver.append(dispatches=(again,))).dispatches == ("sent",)
     assert await stores.runs.calls(driver.run.id) == [
-        replace(call, state="dispatched", attempts=2, started_at=1_800_000_000_400)
+        replace(call, state="dispatched", attempts=2, started_at=1_800_000_000_400, attempt_log=list(again.log))
     ]
     assert await private_records(database, driver.run.id) == [
         {"type": "other"},

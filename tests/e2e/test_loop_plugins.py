@@ -87,6 +87,14 @@ async def test_a_planner_that_can_read_nothing_is_handled_like_any_parser(client
     assert run["output"] == {"output": "_Exception said 'hm'"}
 
 
+async def test_a_planner_has_no_last_word(client: httpx.AsyncClient) -> None:
+    """What it would need for one, its prompt, is its own: the fixed text stands, and no model is asked."""
+    async with ChatCompletionsServer([model_says("no")]) as model:
+        run = await ended(client, on(model, "pair", "a", max_iterations=1, early_stopping_method="generate"))
+        assert not model.requests
+    assert run["output"] == {"output": "Agent stopped due to iteration limit or time limit."}
+
+
 async def test_a_finish_without_output_is_refused(client: httpx.AsyncClient) -> None:
     """A-100: `output` is the one key of a run's answer."""
     run = await ended(client, run_of("answer_key"))
@@ -177,6 +185,9 @@ async def test_a_trimmer_that_fails_ends_its_run_alone(
     body = run_of("react", "a", turns=(ACT, "Final Answer: x"), trim_intermediate_steps={"plugin": name})
     error = await failed(client, server, body)
     assert f"`{name}`" in str(error["message"])
+    (run, *_) = (await client.get("/runs", params={"limit": 1})).json()["data"]
+    messages = (await client.get(f"/runs/{run['id']}/messages")).json()["data"]
+    assert "The task: q\n" in messages[-1]["content"]
     wrong = "it must give back some of the steps that it was given" in str(error["message"])
     assert wrong == (name == "trim_invents")
 
@@ -278,3 +289,5 @@ async def test_a_plugin_that_is_gone_after_a_restart_ends_its_runs(tmp_path: Pat
                     events = read_events((await client.get(f"/runs/{run_id}/stream")).content)
                     check_whole(events)
                     assert names(events).count("action") == names(events).count("step")
+                    messages = await client.get(f"/runs/{run_id}/messages")
+                    assert messages.status_code == 200, messages.text

@@ -11,7 +11,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from tests.client.network import answer, canned, event, problem, proxy_to
+from tests.client.network import SILENCE, answer, canned, event, problem, proxy_to
 from tests.client.network import stream as said
 from tests.examples.conftest import PAGE
 from tests.examples.processes import EXAMPLES, node, run, serving
@@ -164,6 +164,21 @@ async def test_it_gives_up_after_six_attempts_without_an_event(modules: Path) ->
     assert [line["lost"] for line in lines if "lost" in line] == [1, 2, 3, 4, 5]
     assert len(server.requests) == 6
     assert (end["error"], end["runId"], end["lastId"]) == ("Lost", "run-1", 1)
+
+
+async def test_a_connection_that_died_silently_is_given_up(modules: Path) -> None:
+    async with canned(SILENCE, said(RUN, END)) as server:
+        first, *_, end = await follow(modules, server.url, body={"agent": "a", "input": "b"}, silenceMs=500)
+    assert first == {"lost": 1}
+    assert end["done"]["status"] == "success"
+    assert len(set(server.keys())) == 1
+
+
+async def test_an_event_that_comes_again_is_told_once(modules: Path) -> None:
+    async with canned(said(RUN, whole=False), said(RUN, END)) as server:
+        *lines, end = await follow(modules, server.url, body={"agent": "a", "input": "b"})
+    assert [line.get("id") for line in lines] == [1, None, 2]
+    assert end["done"]["status"] == "success"
 
 
 @pytest.mark.parametrize("second", [event(3, "end", run_id="run-1", status="success"), b""])

@@ -189,7 +189,9 @@ async def test_a_withdrawal_between_attempts_stops_the_next_one(server: ToolServ
                 raise ToolWithdrawn("gone")
 
     outcome, effects = await run(server, "/500", READ, journal=Once())
-    assert (outcome.status, len(effects)) == ("denied", 1)
+    assert (outcome.status, len(effects)) == ("error", 1)  # no denial: it was sent once
+    assert outcome.error is not None
+    assert outcome.error["code"] == "tool_withdrawn"
 
 
 # --- the request ---------------------------------------------------------------------------------------------------

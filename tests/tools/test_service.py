@@ -10,6 +10,7 @@ from inline_snapshot import snapshot
 from app.core.errors import Conflict, Forbidden, InvalidRequest, NotFound, NotSupported
 from app.core.idempotency import IdempotencyKey
 from app.core.principal import Principal
+from app.tools.arguments import completed, fitted
 from app.tools.demo import DEMO_TOOLS
 from app.tools.plugins import PluginSet
 from tests.tools.support import ME, Bench, call, spec

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.body import read_json
+from app.api.body import read_body, read_json
 from app.api.context import authenticate, services_of, trace_of
-from app.api.idempotency import key_of, plain_key, stored
-from app.api.openapi import InvokeBody, SwitchBody, body_of
+from app.api.idempotency import key_of, plain_key, replay_headers, stored
+from app.api.openapi import NO_BODY, InvokeBody, SwitchBody, body_of
 from app.api.pagination import After, Limit
 from app.core.errors import FieldError, InvalidRequest
 from app.core.json import encode
@@ -66,6 +66,22 @@ async def put_tool(request: Request, name: ToolName) -> Response:
 async def delete_tool(request: Request, name: ToolName) -> Response:
     await services_of(request).tools.delete(authenticate(request, "tools:write"), name)
     return Response(status_code=204)
+
+
+@router.post(
+    "/tools/{name}/rotate-secret",
+    summary="Make a new signing secret; the old one signs beside it for 24 h",
+    openapi_extra=NO_BODY,
+)
+async def rotate_secret(request: Request, name: ToolName) -> Response:
+    principal = authenticate(request, "tools:write")
+    raw = await read_body(request)
+    if raw.strip() not in (b"", b"{}"):
+        raise InvalidRequest("This request has no body.", errors=(FieldError("", "leave it out"),))
+    key = key_of(request, principal.tenant, f"POST /tools/{name}/rotate-secret", raw)
+    made, replayed = await services_of(request).tools.rotate_secret(principal, name, key)
+    headers = {"Cache-Control": "no-store", **replay_headers(replayed)}
+    return Response(encode(made), headers=headers, media_type="application/json")
 
 
 @router.get("/tools/{name}/disabled", summary="Is the tool switched off")

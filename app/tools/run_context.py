@@ -1,0 +1,45 @@
+"""The run that calls are made for: who acts, where attempts are journaled, what was agreed about errors."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from app.core.ids import new_id
+from app.core.principal import Principal
+from app.tools.approval import ApprovalRule
+from app.tools.authority import DEFAULT, Authority
+
+Attempts = Sequence[Mapping[str, object]]
+"""As in `ToolOutcome.attempts`; one that has not come back has the outcome `running`."""
+
+
+class RecordDispatch(Protocol):
+    """Journals an attempt; durable when it returns, and only then is the attempt sent.
+
+    Raises `RunCancelled`, `Fenced` (the runner lets them out), or `ToolWithdrawn`, `ToolDisabled` (the call is denied).
+    """
+
+    def __call__(self, tool_call_id: str, log: Attempts, tool: str, registered: bool, /) -> Awaitable[None]:
+        """`log`: the call's attempts so far, this one last (its number and time are there)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRunContext:
+    """What the calls of one run share."""
+
+    principal: Principal
+    run_id: str | None
+    thread_id: str | None
+    record_dispatch: RecordDispatch
+    context: Mapping[str, object] = field(default_factory=dict[str, object])
+    handle_tool_errors: bool | str = True
+    """What a tool's error does: the model reads its text, reads this text instead, or (false) the run ends."""
+    new_id: Callable[[], str] = new_id
+    may_wait: bool = True
+    """Whether a call may wait for an answer: in a run. Outside one nobody would be there to be asked."""
+    approvals: Mapping[str, Sequence[ApprovalRule]] = field(default_factory=dict[str, Sequence[ApprovalRule]])
+    """By tool: when the agent asks a person first, besides the tool's own rules."""
+    authority: Authority = DEFAULT
+    agent: str | None = None
+    """The registered agent's name."""
