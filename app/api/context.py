@@ -16,6 +16,7 @@ from app.core.principal import Authenticator, Principal
 from app.core.trace import TraceContext, parse
 from app.runs.agents import AgentService
 from app.runs.audit import AuditService
+from app.runs.call_results import CallResults
 from app.runs.service import RunService
 from app.tools.service import ToolService
 from app.tools.switches import SwitchService
@@ -72,6 +73,7 @@ class Services:
     models: ModelDirectory
     switches: SwitchService
     audit: AuditService
+    results: CallResults
     keys: Authenticator
     lifecycle: Lifecycle
     ping: Callable[[], Awaitable[None]]

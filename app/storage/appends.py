@@ -7,6 +7,7 @@ from sqlalchemy import bindparam, func, insert, select, true, update
 
 from app.runs.records import Append, AppendResult, Batch, Dispatch, DispatchVerdict
 from app.storage import checkpoints
+from app.storage.call_results import keep_whole
 from app.storage.database import Tx
 from app.storage.registry import DELETED
 from app.storage.rows import call_row, result_row, text, text_or_null
@@ -117,6 +118,8 @@ def write_append(tx: Tx, append: Append, states: checkpoints.States) -> AppendRe
         tx.run(_CALL, call_row(call))
     for result in append.results:
         tx.run(_RESULT, {**result_row(result), "run": append.run_id})
+        if result.whole is not None:
+            keep_whole(tx, result.id, tenant, append.run_id, result.whole)
     private: list[Any] = list(append.private)
     verdicts: tuple[DispatchVerdict, ...] = ()
     if append.dispatches:

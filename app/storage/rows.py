@@ -55,7 +55,7 @@ def call_row(call: CallRecord) -> dict[str, Any]:
     row = {name: getattr(call, name) for name in CallRecord.__dataclass_fields__}
     for name in ("tool_input", "attempt_log", "chain"):
         row[name] = text(row[name])
-    for name in ("observation", "error", "envelope"):
+    for name in ("observation", "error", "envelope", "reconciled"):
         row[name] = text_or_null(row[name])
     return row
 
@@ -69,6 +69,7 @@ def call_record(row: Row) -> CallRecord:
     call.envelope = value_of(row[23])
     call.attempt_log = orjson.loads(row[24])
     call.chain = orjson.loads(row[25])
+    call.reconciled = value_of(row[28])
     return call
 
 

@@ -125,7 +125,7 @@ class Execution:
                 if attempt.kind == "uncertain" and tool.status is not None and not (tool.idempotent and number < limit):
                     attempt = await self._reconciled(tool.status.prepare(sending), attempt, ends)
                 if attempt.kind == "output":
-                    return output_end(tool, attempt)
+                    return output_end(tool, attempt, self._place())
                 pause = self._pause(attempt, number - sent_before)
                 over = number >= limit or pause >= ends - time.perf_counter()
                 if over or not may_repeat(attempt, tool.idempotent):
@@ -223,6 +223,11 @@ class Execution:
             )
             text = f"the server failed while it called the tool (request {request_id})"
             return Attempt("uncertain", code="internal_error", message=text, request_id=request_id)
+
+    def _place(self) -> str | None:
+        """Where the whole result is read when it is too long to be shown; outside a run nothing is kept."""
+        run_id = self._run.run_id
+        return None if run_id is None else f"/runs/{run_id}/steps/{self._call.step}/result"
 
     def _sending(self, began_ms: int) -> Sending:
         run, tool, call = self._run, self._tool, self._call

@@ -95,6 +95,11 @@ class BoundTools:
         del self._live[call_id]
         return self._outcome(call, tool, end, live)
 
+    def can_ask(self, name: str) -> bool:
+        """Whether there is somebody to ask what became of a tool's calls."""
+        tool = self._tools.get(name)
+        return tool is not None and tool.status is not None
+
     async def ask(self, call: PlannedCall, timeout_s: float) -> ToolOutcome | None:
         """Ask once what became of a call of unknown outcome. `None`: nobody can tell (yet), or there is nobody to ask."""
         tool = self._tools.get(call.action.tool)
