@@ -24,6 +24,7 @@ from app.observability.tracing import Tracing, open_tracing
 from app.observability.tracing_environment import TracingError
 from app.runs.agents import AgentService
 from app.runs.audit import AuditService
+from app.runs.call_results import CallResults
 from app.runs.callbacks import CallbackService
 from app.runs.hub import Hub
 from app.runs.loop_parts import LoopAssembler
@@ -172,6 +173,7 @@ def build(settings: Settings) -> Parts:
     if metrics is not None:
         metrics.watch(dispatcher, streams)
     runs = RunService(stores.runs, stores.waits, hub, dispatcher, agents, assembler, new_id)
+    audit = AuditService(stores.audit)
     switches = SwitchService(
         stores.switches,
         stores.tools,
@@ -185,7 +187,8 @@ def build(settings: Settings) -> Parts:
         models,
         CallbackService(stores.waits, dispatcher, hub, callbacks),
         switches,
-        AuditService(stores.audit),
+        audit,
+        CallResults(runs, audit, stores.results, tools, new_id),
         keys,
         Lifecycle(),
         DatabasePing(database.ping),

@@ -162,6 +162,7 @@ class _Context:
         self._turn = turn
         self.deltas: asyncio.Queue[Delta | None] = asyncio.Queue()
         self.answer: ModelAnswer | None = None
+        self._asking = False
 
     @property
     def inputs(self) -> Mapping[str, object]:
@@ -186,16 +187,20 @@ class _Context:
     async def model(
         self, prompt: str | Sequence[Message], *, stop: Sequence[str] = (), tools: Sequence[ToolDefinition] = ()
     ) -> ModelAnswer:
-        if self.answer is not None:
+        if self._asking or self.answer is not None:
             raise self._planner._failure(self._planner._plugin.name, "it asked the model twice in one round")
         messages = [Message("user", prompt)] if isinstance(prompt, str) else list(prompt)
         stream = self._planner._settings.stream_output
         request = ModelRequest(messages, tools, stream=stream, stop=tuple(stop), call_index=self._turn.iteration - 1)
-        async with aclosing(answered(self._planner._call_model(request))) as chunks:
-            async for chunk in chunks:
-                if isinstance(chunk, ModelAnswer):
-                    self.answer = chunk
-                elif not isinstance(chunk, ToolCallDelta):
-                    self.deltas.put_nowait(chunk)
+        self._asking = True
+        try:
+            async with aclosing(answered(self._planner._call_model(request))) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk, ModelAnswer):
+                        self.answer = chunk
+                    elif not isinstance(chunk, ToolCallDelta):
+                        self.deltas.put_nowait(chunk)
+        finally:
+            self._asking = False  # after a `ModelError` it may be asked again
         assert self.answer is not None
         return self.answer

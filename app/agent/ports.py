@@ -135,6 +135,18 @@ class PlannedCall:
 
 
 @immutable
+class WholeResult:
+    """A result that is too long to be shown, as it came."""
+
+    data: bytes
+    sha256: str
+    """Of `data`, hexadecimal."""
+    content_type: str
+    complete: bool
+    """False when there was more than is kept."""
+
+
+@immutable
 class ToolOutcome:
     """What became of a call. `observation` is what the model sees; `envelope` is what the application reads."""
 
@@ -155,6 +167,8 @@ class ToolOutcome:
     """The tool asked for its result to be the run's answer. Never set on anything but `success`."""
     fatal: str | None = None
     """`handle_tool_errors: false` met a tool's error: the run ends with code `tool_error` and this message."""
+    whole: WholeResult | None = None
+    """Where `observation` is only the beginning of the result."""
 
 
 WaitReason = Literal["tool_approval", "client_tool", "deferred"]

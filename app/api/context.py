@@ -16,6 +16,7 @@ from app.core.principal import Authenticator, Principal
 from app.core.trace import TraceContext, parse
 from app.runs.agents import AgentService
 from app.runs.audit import AuditService
+from app.runs.call_results import CallResults
 from app.runs.callbacks import CallbackService
 from app.runs.service import RunService
 from app.tools.service import ToolService
@@ -74,6 +75,7 @@ class Services:
     callbacks: CallbackService
     switches: SwitchService
     audit: AuditService
+    results: CallResults
     keys: Authenticator
     lifecycle: Lifecycle
     ping: Callable[[], Awaitable[None]]

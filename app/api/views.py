@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from app.core.clock import rfc3339
 from app.runs.audit import AuditedCall
+from app.runs.call_results import Reconciliation
 from app.runs.records import CallRecord, RunRecord
 
 
@@ -72,6 +73,19 @@ def step_detail(call: CallRecord) -> dict[str, object]:
         "chain": chain,
         "attempts": [_dated(item) for item in call.attempt_log],
         "envelope": call.envelope,
+        "reconciled": None if call.reconciled is None else _dated(call.reconciled),
+    }
+
+
+def reconciled_view(item: Reconciliation) -> dict[str, object]:
+    """A call of unknown outcome, and what its tool says became of it; `null` while that stays unknown."""
+    call = item.call
+    return {
+        "tool_call_id": call.id,
+        "run_id": call.run_id,
+        "step": call.step,
+        "tool": call.tool,
+        "reconciled": None if item.found is None else _dated(item.found),
     }
 
 

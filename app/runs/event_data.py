@@ -62,6 +62,7 @@ def call_result(step: StepDone) -> CallResult:
         chain=outcome.chain,
         started_at=outcome.started_at,
         duration_ms=outcome.duration_ms,
+        whole=outcome.whole,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from app.agent.ports import StepStatus
+from app.agent.ports import StepStatus, WholeResult
 from app.agent.records import StopReason
 from app.core.values import immutable
 from app.runs.status import RunStatus
@@ -118,6 +118,8 @@ class CallRecord:
     chain: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
     started_at: int | None = None
     duration_ms: float | None = None
+    reconciled: Mapping[str, object] | None = None
+    """What was found out later about a call that ended `unknown`; the outcome itself stays as it was told."""
     wait: dict[str, object] | None = None
     """What it waits for (`app.agent.ports.Waiting` as JSON); kept afterwards."""
     wait_until: int | None = None
@@ -165,6 +167,7 @@ class CallResult:
     chain: tuple[Mapping[str, object], ...]
     started_at: int | None
     duration_ms: float
+    whole: WholeResult | None = None
 
 
 @immutable

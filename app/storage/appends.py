@@ -6,6 +6,7 @@ from sqlalchemy import bindparam, func, insert, select, true, update
 
 from app.runs.records import Append, AppendResult, Dispatch, DispatchVerdict
 from app.storage import checkpoints, waiting
+from app.storage.call_results import keep_whole
 from app.storage.database import Tx
 from app.storage.journal_rows import write_batch
 from app.storage.registry import DELETED
@@ -125,6 +126,8 @@ def write_append(tx: Tx, append: Append, states: checkpoints.States) -> AppendRe
         tx.run(_CALL, call_row(call))
     for result in append.results:
         tx.run(_RESULT, {**result_row(result), "run": append.run_id})
+        if result.whole is not None:
+            keep_whole(tx, result.id, tenant, append.run_id, result.whole)
     if append.waits:
         waiting.begin(tx, append, tenant)
     private: list[Any] = list(append.private)

@@ -16,12 +16,17 @@ _AUDITED = select(*CALL_COLUMNS, runs.c.subject, runs.c.agent).join(runs, runs.c
 _TENANT = _k.tenant == bindparam("of_tenant", type_=_k.tenant.type)
 _GET = Statement(_AUDITED.where(_TENANT, _k.id == bindparam("call_id", type_=_k.id.type)))
 
+_cursor = tool_calls.alias("cursor")
 _CONDITIONS = {
     "tool": _k.tool == bindparam("of_tool", type_=_k.tool.type),
     "outcome": _k.status == bindparam("of_outcome", type_=_k.status.type),
     "unsuccessful": text(f"tool_calls.{UNSUCCESSFUL}"),
     "thread": _k.thread_id == bindparam("of_thread", type_=_k.thread_id.type),
     "run": _k.run_id == bindparam("of_run", type_=_k.run_id.type),
+    "before_step": _k.step
+    < select(_cursor.c.step)
+    .where(_cursor.c.id == bindparam("older_than", type_=_k.id.type), _cursor.c.run_id == bindparam("of_run"))
+    .scalar_subquery(),
     "after": _k.id < bindparam("older_than", type_=_k.id.type),
     "from": (_k.id >= bindparam("from_id", type_=_k.id.type))
     & (_k.created_at >= bindparam("from_ms", type_=_k.created_at.type)),
@@ -62,7 +67,7 @@ def page_query(tenant: str, where: AuditFilter, *, after: str | None, limit: int
         names.append("run")
         values["of_run"] = where.run_id
     if after is not None:
-        names.append("after")
+        names.append("after" if where.run_id is None else "before_step")
         values["older_than"] = after
     if where.from_ms is not None:
         names.append("from")
@@ -74,7 +79,9 @@ def page_query(tenant: str, where: AuditFilter, *, after: str | None, limit: int
     statement = _pages.get(key)
     if statement is None:
         conditions = [_CONDITIONS[name] for name in names]
-        query = _AUDITED.where(_TENANT, *conditions).order_by(_k.id.desc())
+        # The calls of one run are in the order of their steps, which has an index of its own.
+        order = _k.id.desc() if where.run_id is None else _k.step.desc()
+        query = _AUDITED.where(_TENANT, *conditions).order_by(order)
         statement = _pages[key] = Statement(query.limit(bindparam("most", type_=_k.step.type)))
     return statement, values
 

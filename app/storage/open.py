@@ -8,10 +8,12 @@ from app.core.errors import InvalidRequest
 from app.core.registry import Registry, SecretStore
 from app.core.values import immutable
 from app.runs.audit import AuditStore
+from app.runs.call_results import CallResultStore
 from app.runs.ports import RetentionStore, RunStore
 from app.runs.waiting import WaitStore
 from app.storage import tables
 from app.storage.audit import SqlAuditStore
+from app.storage.call_results import SqlCallResultStore
 from app.storage.database import Database
 from app.storage.group import Flushed, unwatched
 from app.storage.migrate import sqlite_path
@@ -42,6 +44,7 @@ class Stores:
     switches: SwitchStore
     signing: SigningStore
     audit: AuditStore
+    results: CallResultStore
 
 
 def open_database(url: str, flushed: Flushed = unwatched) -> Database:
@@ -94,6 +97,7 @@ def build_stores(db: Database, secret_key: str | None, clock: Callable[[], int] 
         switches=SqlSwitchStore(db, clock),
         signing=SqlSigningStore(db, clock),
         audit=SqlAuditStore(db),
+        results=SqlCallResultStore(db),
     )
 
 

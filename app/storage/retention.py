@@ -18,7 +18,7 @@ from app.storage.database import Database, Tx
 from app.storage.runs import delete_run
 from app.storage.secret_sweep import delete_unused
 from app.storage.statement import Row, Statement
-from app.storage.tables import checkpoints, journal, runs, threads, tool_calls
+from app.storage.tables import checkpoints, journal, runs, threads, tool_calls, tool_results
 from app.storage.tool_signing import MOST_FORGOTTEN, forget_expired
 
 MAX_ITEMS = 100
@@ -100,6 +100,7 @@ _RUNS = _Kind(
     (
         _Part.of(journal, "run_id", "batch", "wire", "private"),
         _Part.of(tool_calls, "run_id", "step", "tool_input", "observation", "envelope"),
+        _Part.of(tool_results, "run_id", "tool_call_id", "data"),
     ),
 )
 _THREADS = _Kind(

@@ -55,7 +55,7 @@ def call_row(call: CallRecord) -> dict[str, Any]:
     row = {name: getattr(call, name) for name in CallRecord.__dataclass_fields__}
     for name in ("tool_input", "attempt_log", "chain"):
         row[name] = text(row[name])
-    for name in ("observation", "error", "envelope", "wait", "answer", "late_result"):
+    for name in ("observation", "error", "envelope", "reconciled", "wait", "answer", "late_result"):
         row[name] = text_or_null(row[name])
     return row
 
@@ -69,9 +69,10 @@ def call_record(row: Row) -> CallRecord:
     call.envelope = value_of(row[23])
     call.attempt_log = orjson.loads(row[24])
     call.chain = orjson.loads(row[25])
-    call.wait = value_of(row[28])
-    call.answer = value_of(row[30])
-    call.late_result = value_of(row[31])
+    call.reconciled = value_of(row[28])
+    call.wait = value_of(row[29])
+    call.answer = value_of(row[31])
+    call.late_result = value_of(row[32])
     return call
 
 

@@ -20,7 +20,7 @@ from app.storage.database import Database, Tx
 from app.storage.journal_rows import write_batch
 from app.storage.rows import CALL_COLUMNS, RUN_COLUMNS, call_record, run_record, run_row, text
 from app.storage.statement import Row, Statement
-from app.storage.tables import interrupts, journal, run_metadata, runs, threads, tool_calls
+from app.storage.tables import interrupts, journal, run_metadata, runs, threads, tool_calls, tool_results
 
 _PAGE_ROWS = 256
 """Most journal rows of one `events` answer, so that a small page of a long run costs little."""
@@ -72,6 +72,7 @@ _DELETE_PARTS = (
     Statement(delete(journal).where(journal.c.run_id == _id)),
     Statement(delete(tool_calls).where(tool_calls.c.run_id == _id)),
     Statement(delete(interrupts).where(interrupts.c.run_id == _id)),
+    Statement(delete(tool_results).where(tool_results.c.run_id == _id)),
     Statement(delete(run_metadata).where(run_metadata.c.run_id == _id)),
 )
 

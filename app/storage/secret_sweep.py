@@ -18,7 +18,17 @@ PAGE = 200
 """Rows of one read, and secrets of one transaction."""
 
 WITHOUT_SECRETS = frozenset(
-    ("threads", "checkpoints", "run_metadata", "journal", "tool_calls", "tool_switches", "secrets", "idempotency")
+    (
+        "threads",
+        "checkpoints",
+        "run_metadata",
+        "journal",
+        "tool_calls",
+        "tool_results",
+        "tool_switches",
+        "secrets",
+        "idempotency",
+    )
 )
 """Tables that are not searched: no row of theirs holds a spec. Every other table is, in all its text."""
 

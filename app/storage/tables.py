@@ -164,6 +164,7 @@ tool_calls = Table(
     Column("chain", Text, nullable=False),
     Column("started_at", BigInteger),
     Column("duration_ms", Float),
+    Column("reconciled", Text),
     Column("wait", Text),
     Column("wait_until", BigInteger),
     Column("answer", Text),
@@ -207,6 +208,20 @@ tool_signing = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger),  # NULL for the newest
     Index("ix_tool_signing_expires", "expires_at", sqlite_where=_EXPIRES, postgresql_where=_EXPIRES),
+)
+
+
+tool_results = Table(
+    "tool_results",
+    SCHEMA,
+    Column("tool_call_id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("content_type", Text, nullable=False),
+    Column("complete", Integer, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Index("ix_tool_results_run", "run_id"),
 )
 
 

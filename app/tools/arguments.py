@@ -1,11 +1,16 @@
 """The arguments of a call: what the model said, as the tool's schema wants it, or what is wrong with it."""
 
+from typing import cast
+
 from app.agent.ports import PlannedCall
 from app.core.errors import FieldError
 from app.tools.compiled import CompiledTool
 
 Arguments = dict[str, object]
 NOTHING: tuple[str, ...] = ()
+
+POLLUTING = "__proto__"
+"""A property of this name changes what every object is, in a receiver in JavaScript that merges what it is sent."""
 
 
 def said(tool: CompiledTool, call: PlannedCall) -> Arguments:
@@ -27,12 +32,27 @@ def fitted(tool: CompiledTool, call: PlannedCall) -> tuple[Arguments, tuple[str,
 def faults_of(tool: CompiledTool, arguments: Arguments) -> str | None:
     """What is wrong with the arguments, in words; `None` if they fit."""
     try:
+        if _pollutes(arguments):
+            return f"a property may not be named {POLLUTING}"
         if tool.schema.is_valid(arguments):
             return None
         faults = tool.schema.faults(arguments)
     except ValueError:  # a lone surrogate, or nested beyond any schema
         return "they hold text or nesting that JSON cannot carry"
     return in_words(faults)
+
+
+def _pollutes(arguments: Arguments) -> bool:
+    left: list[object] = [arguments]
+    while left:
+        item = left.pop()
+        if isinstance(item, dict):
+            if POLLUTING in item:
+                return True
+            left.extend(cast("Arguments", item).values())
+        elif isinstance(item, list):
+            left.extend(cast("list[object]", item))
+    return False
 
 
 def in_words(faults: list[FieldError]) -> str:

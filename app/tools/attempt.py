@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import Literal, Protocol
 
-from app.agent.ports import StepStatus
+from app.agent.ports import StepStatus, WholeResult
 from app.core.principal import Principal
 from app.core.values import immutable
 from app.tools.plugin_api import Effect
@@ -31,6 +31,8 @@ class Attempt:
     meta: Mapping[str, object] = field(default_factory=lambda: NO_META)
     request_id: str | None = None
     """Set where the log holds more under this id."""
+    whole: WholeResult | None = None
+    """Where `output` is only its beginning."""
 
 
 @immutable

@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from app.agent.ports import PlannedCall, StepStatus, ToolOutcome
+from app.agent.ports import PlannedCall, StepStatus, ToolOutcome, WholeResult
 from app.core.clock import now_ms
 from app.core.values import immutable
 from app.tools import envelope
 from app.tools.arguments import in_words
 from app.tools.attempt import Attempt, settle
 from app.tools.compiled import CompiledTool
-from app.tools.result import printable
+from app.tools.result import printable, whole_output
 from app.tools.schema import ArgumentSchema
 
 
@@ -44,6 +44,8 @@ class End:
     """The tool's own error: `handle_tool_errors` applies."""
     data: object = None
     """What the tool answered, where the answer itself is the fault."""
+    whole: WholeResult | None = None
+    """What is kept of an answer that was cut."""
 
 
 def outcome_of(
@@ -77,6 +79,7 @@ def outcome_of(
             started_at,
             duration,
             return_direct,
+            whole=end.whole,
         )
     request_id = end.request_id or new_id()
     text = printable(str(end.observation))
@@ -106,6 +109,7 @@ def outcome_of(
         started_at,
         duration,
         fatal=text if handling is False and (end.by_tool or end.status == "unknown") else None,
+        whole=end.whole,
     )
 
 
@@ -132,14 +136,19 @@ def _sentence(name: str, why: str) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def output_end(tool: CompiledTool, attempt: Attempt) -> End:
+def output_end(tool: CompiledTool, attempt: Attempt, place: str | None = None) -> End:
     """The end of a call that came back with an output: a success, unless the output does not fit the tool's schema.
 
-    It ran all the same, and is not sent again. Of a write, `state` is then `unknown`: what it did cannot be read.
+    `place`: where the whole of it can be read once it is kept; `None`: it is not. It ran all the same, and is not sent again. Of a write, `state` is then `unknown`: what it did cannot be read.
     """
     fault = None if tool.output is None else _output_fault(tool.output, attempt)
+    whole = None if place is None else attempt.whole
+    output = attempt.output
+    if whole is not None:
+        what = "the whole" if whole.complete else "the first"
+        output = f"{output}\n[{what} {len(whole.data)} bytes: GET {place}]"
     if fault is None:
-        return End("success", attempt.output, meta=attempt.meta)
+        return End("success", output, meta=attempt.meta, whole=whole)
     text = f"{tool.name} ran, but its answer does not fit its output_schema: {fault}"
     if tool.effect == "write":
         text = f"{text}. What it does has happened: do not simply call it again"
@@ -150,17 +159,21 @@ def output_end(tool: CompiledTool, attempt: Attempt) -> End:
         state="unknown" if tool.effect == "write" else "failed",
         meta=attempt.meta,
         by_tool=True,
-        data=attempt.output,
+        data=output,
+        whole=whole,
     )
 
 
 def _output_fault(schema: ArgumentSchema, attempt: Attempt) -> str | None:
-    if attempt.meta.get("truncated"):
-        return "it is too long to be checked"
+    output = attempt.output
+    if attempt.whole is not None:
+        if not attempt.whole.complete:
+            return "it is too long to be checked"
+        output = whole_output(attempt.whole.data)
     try:
-        if schema.is_valid(attempt.output):
+        if schema.is_valid(output):
             return None
-        faults = schema.faults(attempt.output)
+        faults = schema.faults(output)
     except ValueError:
         return "it holds text or nesting that cannot be checked"
     return in_words(faults)

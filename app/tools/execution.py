@@ -153,7 +153,7 @@ class Execution:
                 if attempt.kind == "uncertain" and tool.status is not None and not (tool.idempotent and number < limit):
                     attempt = await self._reconciled(tool.status.prepare(sending), attempt, ends)
                 if attempt.kind == "output":
-                    return output_end(tool, attempt)
+                    return output_end(tool, attempt, result_place(self._run, self._call))
                 if attempt.kind == "deferred" and self._run.may_wait:
                     return deferred(tool, live, began_ms + int(tool.deadline_s * 1000))
                 pause = self._pause(attempt, number - sent_before)
@@ -280,6 +280,11 @@ class Execution:
             return call_time_ms(call.tool_call_id)
         first = call.dispatched[0].get("at") if call.dispatched else self._live.started_at
         return first if isinstance(first, int) else call_time_ms(call.tool_call_id)
+
+
+def result_place(run: ToolRunContext, call: PlannedCall) -> str | None:
+    """Where the whole result is read when it is too long to be shown; outside a run nothing is kept."""
+    return None if run.run_id is None else f"/runs/{run.run_id}/steps/{call.step}/result"
 
 
 def key_of_call(run: ToolRunContext, tool: CompiledTool, call: PlannedCall) -> str:

@@ -17,9 +17,10 @@ import structlog
 from app.core import trace
 from app.core.clock import rfc3339
 from app.core.values import immutable
+from app.tools.answer_body import AnswerBody
 from app.tools.attempt import Attempt, Send, Sending
 from app.tools.egress import EgressGuard, EgressRefused
-from app.tools.result import printable, read_body
+from app.tools.result import kept, printable, read_body
 from app.tools.signing import RotatingKeys, sign
 from app.tools.turns import Turns
 
@@ -108,11 +109,13 @@ class HttpToolClient:
             extensions={"timeout": {"connect": connect, "pool": connect, "read": None, "write": None}},
         )
         timer = asyncio.timeout(timeout_s)
+        taken = AnswerBody(target.max_result_bytes)
+        response: httpx.Response | None = None
         try:
             async with timer:
                 response = await self.transport.handle_async_request(request)
                 try:
-                    data, more = await _read(response, target.max_result_bytes)
+                    await taken.read(response)
                 finally:
                     await response.aclose()
         except EgressRefused as error:
@@ -120,6 +123,8 @@ class HttpToolClient:
         except TimeoutError:
             if not timer.expired():
                 raise
+            if response is not None and taken.over:
+                return _answered(sending, target, response, taken)
             text = f"{sending.tool} did not answer within {timeout_s:g} s."
             return Attempt("uncertain", code="tool_timeout", message=text, timed_out=True)
         except _NOT_SENT as error:
@@ -128,8 +133,10 @@ class HttpToolClient:
             return Attempt("not_executed", code="tool_unreachable", message=text, retryable=True)
         except (httpx.TransportError, httpx.DecodingError, zlib.error) as error:
             _log.info("tool_connection_lost", tool=sending.tool, tool_call_id=sending.tool_call_id, error=repr(error))
+            if response is not None and taken.over:
+                return _answered(sending, target, response, taken)
             return Attempt("uncertain", code="tool_connection_lost", message="its connection was lost")
-        return read_answer(sending.tool, response.status_code, response.headers, data, more, target.max_result_bytes)
+        return _answered(sending, target, response, taken)
 
 
 @immutable
@@ -181,13 +188,18 @@ def compose(sending: Sending, callbacks: CallbackAddress | None = None) -> bytes
     )
 
 
+def _answered(sending: Sending, target: HttpTarget, response: httpx.Response, taken: AnswerBody) -> Attempt:
+    limit = target.max_result_bytes
+    return read_answer(sending.tool, response.status_code, response.headers, taken.data(), taken.more, limit)
+
+
 def read_answer(tool: str, status: int, headers: Mapping[str, str], data: bytes, more: bool, limit: int) -> Attempt:
     """What an answer means (contract, section 4; the outcome table in docs/tools.md). Pure."""
     if status == 202:
         text = "it answered that it is still working, and outside a run nobody waits for a later answer"
         return Attempt("deferred", code="deferred", message=text, http_status=status)
     if 200 <= status < 300:
-        return _success(status, _charset(headers), data, more, limit)
+        return _success(status, headers, data, more, limit)
     if status == 429:
         return Attempt(
             "not_executed",
@@ -204,6 +216,7 @@ def read_answer(tool: str, status: int, headers: Mapping[str, str], data: bytes,
     if 300 <= status < 400:
         text = f"{tool} answered with a redirect (HTTP {status}); redirects are not followed."
         return Attempt("failed", code="tool_redirect", message=text, http_status=status)
+    more = more or len(data) > limit
     told = None if more else _envelope_error(data)
     if told is not None:
         return _told(told, status)
@@ -212,8 +225,11 @@ def read_answer(tool: str, status: int, headers: Mapping[str, str], data: bytes,
     return Attempt("failed", code="tool_http_error", message=text, http_status=status)
 
 
-def _success(status: int, charset: str | None, data: bytes, more: bool, limit: int) -> Attempt:
-    value, meta = read_body(data, limit, more=more, charset=charset)
+def _success(status: int, headers: Mapping[str, str], data: bytes, more: bool, limit: int) -> Attempt:
+    value, meta = read_body(data, limit, more=more, charset=_charset(headers))
+    if meta.get("truncated"):
+        whole = kept(data, headers.get("content-type", ""), more=more)
+        return Attempt("output", value, http_status=status, meta=meta, whole=whole)
     members = cast("dict[str, object]", value) if isinstance(value, dict) else None
     if members is not None:
         error = members.get("error")
@@ -266,26 +282,6 @@ def _headers(target: HttpTarget, sending: Sending, body: bytes, number: int) -> 
 def _own_trace(sending: Sending) -> trace.TraceContext:
     """All attempts of a call that stands in no trace are one, after a restart too; each is a span of its own."""
     return trace.TraceContext(trace.derived_trace_id(sending.tool_call_id))
-
-
-async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:
-    """The body, decoded, at most `limit` bytes, and whether there was more. A gzip bomb grows no further than that."""
-    if response.is_stream_consumed:  # a transport may hand over answers it has read (respx does)
-        return response.content[:limit], len(response.content) > limit
-    encoding = response.headers.get("content-encoding", "").strip().lower()
-    inflate = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in ("gzip", "x-gzip", "deflate") else None
-    parts: list[bytes] = []
-    room = limit + 1
-    async for chunk in response.aiter_raw(65536):
-        piece = chunk[:room] if inflate is None else inflate.decompress(chunk, room)
-        parts.append(piece)
-        room -= len(piece)
-        if room <= 0:
-            break
-    data = b"".join(parts)
-    if inflate is not None and room > 0 and not inflate.eof:
-        raise httpx.RemoteProtocolError("the compressed answer ended early")
-    return data[:limit], len(data) > limit
 
 
 def _said(data: bytes) -> str | None:

@@ -7,13 +7,14 @@ from app.tools.compiled import CompiledTool
 from app.tools.ending import End, Live, output_end, settled
 
 
-def late_end(tool: CompiledTool, live: Live, resumed: Resumed) -> End:
+def late_end(tool: CompiledTool, live: Live, resumed: Resumed, place: str | None) -> End:
+    """`place`: where an over-long result can be read whole."""
     answer = resumed.answer
     if answer.get("decision") == "expired":
         text = f"{tool.name} said that it would answer later, and did not in time"
         attempt = Attempt("uncertain", code="tool_timeout", message=text, timed_out=True)
     else:
         attempt = late_attempt(tool.name, answer, tool.max_result_bytes)
-    end = output_end(tool, attempt) if attempt.kind == "output" else settled(tool, attempt)
+    end = output_end(tool, attempt, place) if attempt.kind == "output" else settled(tool, attempt)
     live.note("execution", end.status, end.code or None)
     return end

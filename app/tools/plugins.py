@@ -133,7 +133,7 @@ class PluginExecutor:
                 else:
                     work = functools.partial(contextvars.copy_context().run, self.function, **arguments)
                     output = await asyncio.get_running_loop().run_in_executor(self.threads, work)
-            value, meta = as_json(output, self.max_result_bytes)
+            value, meta, whole = as_json(output, self.max_result_bytes)
         except ToolError as error:
             text = error.message or "Tool execution error"
             return Attempt("failed", code=error.code, message=text, retryable=error.retryable)
@@ -146,7 +146,7 @@ class PluginExecutor:
                 text = f"{sending.tool} did not finish within {timeout_s:g} s."
                 return Attempt("uncertain", code="tool_timeout", message=text, timed_out=True)
             return _broken(sending, error)
-        return Attempt("output", value, meta=meta)
+        return Attempt("output", value, meta=meta, whole=whole)
 
     def _arguments(self, sending: Sending, attempt: int) -> Mapping[str, object]:
         signature = self.signature

@@ -1,6 +1,7 @@
 """A tool's result as a JSON value that can be stored and shown, within the tool's size limit."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from encodings import normalize_encoding
 from encodings.aliases import aliases
@@ -9,9 +10,14 @@ from typing import cast
 import orjson
 from pydantic_core import to_jsonable_python
 
+from app.agent.ports import WholeResult
 from app.core.errors import InvalidRequest
 from app.core.json import check_value, decode
 
+KEPT_BYTES = 8 * 1024 * 1024
+"""How much is kept of a result that is too long to be shown."""
+
+_MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,64}/[a-z0-9.+-]{1,64}(?:; ?charset=[a-z0-9._-]{1,32})?")
 _OPTIONS = orjson.OPT_NON_STR_KEYS
 _UTF_8 = "utf_8"
 _TEXT_CODECS = frozenset(aliases.values()) - {
@@ -20,37 +26,37 @@ _TEXT_CODECS = frozenset(aliases.values()) - {
 """Codecs from bytes to text. Those with a quadratic decoder (punycode, IDNA) are no charsets and not in the table."""
 
 
-def as_json(value: object, limit: int) -> tuple[object, Mapping[str, object]]:
-    """What a function returned, as a JSON value; `(value, meta)`.
+def as_json(value: object, limit: int) -> tuple[object, Mapping[str, object], WholeResult | None]:
+    """What a function returned, as a JSON value; `(value, meta, the whole where it was cut)`.
 
     Models, dataclasses, dates and the like become JSON; what JSON cannot say becomes its `str()`. More than `limit`
     bytes: the beginning of its text with a marker, and `meta` says so.
     """
     if value is None or isinstance(value, bool):
-        return value, {}
+        return value, {}, None
     if isinstance(value, str):
         text = printable(value)
         if len(text) * 4 <= limit:
-            return text, {}
+            return text, {}, None
         data = text.encode()
-        return (text, {}) if len(data) <= limit else cut(data, limit)
+        return (text, {}, None) if len(data) <= limit else (*cut(data, limit), kept(data, "text/plain; charset=utf-8"))
     try:
         data = orjson.dumps(value, default=_jsonable, option=_OPTIONS)
         parsed = decode(data)
         check_value(parsed)
     except (TypeError, ValueError, RecursionError, InvalidRequest):
         return as_json(_text_of(value), limit)
-    return (parsed, {}) if len(data) <= limit else cut(data, limit)
+    return (parsed, {}, None) if len(data) <= limit else (*cut(data, limit), kept(data, "application/json"))
 
 
 def read_body(
     data: bytes, limit: int, *, more: bool, charset: str | None = None
 ) -> tuple[object, Mapping[str, object]]:
-    """An HTTP answer's body as a value: JSON if it is JSON we can keep, else text. `more`: it went on beyond `limit`.
+    """An HTTP answer's body as a value: JSON if it is JSON we can keep, else text. `more`: it went on beyond `data`.
 
     `charset`: what the answer says its text is in; UTF-8 where it is missing or unknown.
     """
-    if more:
+    if more or len(data) > limit:
         return cut(data, limit, charset)
     try:
         value = decode(data)
@@ -60,14 +66,36 @@ def read_body(
     return value, {}
 
 
+def kept(data: bytes, content_type: str, *, more: bool = False) -> WholeResult:
+    """What is kept of a result that was cut. A content type that is none becomes one of plain bytes."""
+    named = content_type.strip().lower()
+    named = named if _MEDIA_TYPE.fullmatch(named) else "application/octet-stream"
+    complete = not more and len(data) <= KEPT_BYTES
+    data = data[:KEPT_BYTES]
+    return WholeResult(data, hashlib.sha256(data).hexdigest(), named, complete)
+
+
 def cut(data: bytes, limit: int, charset: str | None = None) -> tuple[str, Mapping[str, object]]:
-    """The beginning of a text that is too long, with a marker; `meta` has the SHA-256 of all that was read."""
+    """The beginning of a text that is too long, with a marker; `meta` has the SHA-256 of all that was read and is kept."""
+    data = data[:KEPT_BYTES] if len(data) > max(KEPT_BYTES, limit) else data
     digest = hashlib.sha256(data).hexdigest()
     codec = _codec(charset)
     broken = "ignore" if codec == _UTF_8 and _cut_inside(data, limit) else "replace"
     text = printable(_decoded(data[:limit], codec, broken))
     marker = f"\n[cut: the result is longer than {limit} bytes; sha256 {digest}]"
     return text + marker, {"truncated": True, "sha256": digest, "bytes_read": len(data)}
+
+
+def whole_output(data: bytes) -> object:
+    """The output in a whole answer, as an answer that is not too long would have given it."""
+    try:
+        value = decode(data)
+    except ValueError:
+        return printable(_decoded(data, None))
+    members = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    if "output" in members and members.keys() <= {"output", "error"}:
+        return members["output"]
+    return cast("object", value)
 
 
 def printable(text: str) -> str:

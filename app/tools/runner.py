@@ -16,7 +16,7 @@ from app.core.values import immutable
 from app.tools.arguments import Arguments, completed, faults_of, fitted
 from app.tools.compiled import CompiledTool
 from app.tools.ending import End, Live, earlier_attempts, outcome_of, unknown, withdrawn
-from app.tools.execution import Execution, call_time_ms, key_of_call
+from app.tools.execution import Execution, call_time_ms, key_of_call, result_place
 from app.tools.late import late_end
 from app.tools.run_context import Attempts, RecordDispatch, ToolRunContext
 from app.tools.waits import begin_live, decided, is_as_asked
@@ -104,7 +104,7 @@ class BoundTools:
     ) -> End | Waiting:
         name = call.action.tool
         if resumed is not None and resumed.waiting.reason == "deferred":
-            return withdrawn(name) if tool is None else late_end(tool, live, resumed)
+            return withdrawn(name) if tool is None else late_end(tool, live, resumed, result_place(self._run, call))
         if resumed is not None:
             call, end = decided(call, name, live, resumed)
             if end is not None:
@@ -117,6 +117,11 @@ class BoundTools:
             live.note("approval", "void", "the tool has changed since it was asked for")
             return End("denied", f"{name} was not called: it has changed since it was approved.", "approval_void")
         return await self._on_its_way(call, tool, arguments, live, resumed).run(sent_before)
+
+    def can_ask(self, name: str) -> bool:
+        """Whether there is somebody to ask what became of a tool's calls."""
+        tool = self._tools.get(name)
+        return tool is not None and tool.status is not None
 
     async def ask(self, call: PlannedCall, timeout_s: float) -> ToolOutcome | None:
         """Ask once what became of a call of unknown outcome. `None`: nobody can tell (yet), or there is nobody to ask."""

@@ -283,7 +283,8 @@ async def test_what_does_not_fit_is_told_however_tool_errors_are_handled_A_V04(
 ) -> None:
     """The peer's `handle_validation_error` is a tool's. Here nothing was called, so nothing of the tool has failed."""
     step = await one_call(client, {"a": 1}, handle_tool_errors=handling)
-    assert '"b" is a required property' in step["observation"]
+    assert "add was not called, its arguments do not fit its schema" in step["observation"]
+    assert '"b"' in step["observation"]
 
 
 async def test_an_extra_argument_is_refused_where_the_schema_says_so_A_V05(client: httpx.AsyncClient) -> None:
@@ -291,7 +292,7 @@ async def test_an_extra_argument_is_refused_where_the_schema_says_so_A_V05(clien
     case = CASES["A-V05"]
     step = await one_call(client, case["given"]["planner"][0]["action"]["tool_input"])
     assert (step["status"], step["attempts"]) == ("error", [])
-    assert "'c'" in step["observation"]
+    assert '"c"' in step["observation"]
 
 
 async def test_arguments_in_a_text_are_read_as_arguments_A_V06(client: httpx.AsyncClient) -> None:

@@ -1,6 +1,7 @@
 """Planners, parse policies, trimmers and tools of the text agents' tests, which the test servers load as a plugin."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -8,6 +9,7 @@ from runwire import (
     AgentAction,
     AgentFinish,
     AgentStep,
+    ModelError,
     OutputParserException,
     PlannerContext,
     parsing_error_handler,
@@ -122,6 +124,8 @@ async def breaks(steps: Sequence[AgentStep], context: PlannerContext) -> AgentFi
     if kind == "asks twice":
         await context.model("1")
         await context.model("2")
+    if kind == "asks twice at once":
+        await asyncio.gather(context.model("1"), context.model("2"))
     return cast("Any", NONSENSE)[kind]
 
 
@@ -148,6 +152,23 @@ async def hangs(steps: Sequence[AgentStep], context: PlannerContext) -> AgentFin
     """Never decides."""
     await asyncio.Event().wait()
     return AgentFinish({"output": "never"})
+
+
+@planner("stubborn")
+async def stubborn(steps: Sequence[AgentStep], context: PlannerContext) -> AgentFinish:
+    """Never decides, and takes no cancellation for an answer."""
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+
+@planner("persistent")
+async def persistent(steps: Sequence[AgentStep], context: PlannerContext) -> AgentFinish:
+    """Asks its model again when it failed."""
+    for _ in range(3):
+        with contextlib.suppress(ModelError):
+            return AgentFinish({"output": (await context.model("try")).content})
+    return AgentFinish({"output": "it failed"})
 
 
 # --- parse policies ---------------------------------------------------------------------------------------------------

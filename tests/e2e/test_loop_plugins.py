@@ -13,7 +13,7 @@ from tests.agent.cases import CASES
 from tests.e2e.plugin_loop import BROKEN, SECRET
 from tests.e2e.text_runs import agent, ended, on, prompts, spoken, steps_of, stop_of, text_server, told
 from tests.support.bodies import says, scripted
-from tests.support.chat_completions import ChatCompletionsServer
+from tests.support.chat_completions import ChatCompletionsServer, fails
 from tests.support.chat_completions import says as model_says
 from tests.support.server import TIMEOUT_S, RunwireServer
 from tests.support.streams import check_whole, names, read_events, stream
@@ -75,6 +75,13 @@ async def test_a_planner_asks_the_agents_model_and_its_words_stream(client: http
 async def test_a_models_error_is_not_the_planners(client: httpx.AsyncClient) -> None:
     run = await ended(client, run_of("asks"))
     assert (run["status"], run["error"]["code"]) == ("error", "script_exhausted")
+
+
+async def test_a_planner_may_ask_again_when_its_model_failed(client: httpx.AsyncClient) -> None:
+    async with ChatCompletionsServer([fails(400, "no"), model_says("yes")]) as model:
+        run = await ended(client, on(model, "persistent"))
+        assert len(model.requests) == 2
+    assert run["output"] == {"output": "yes"}
 
 
 async def test_a_planner_that_can_read_nothing_is_handled_like_any_parser(client: httpx.AsyncClient) -> None:
@@ -160,7 +167,7 @@ async def failed(client: httpx.AsyncClient, server: RunwireServer, body: object)
     return error
 
 
-@pytest.mark.parametrize("kind", [*BROKEN, "asks twice"])
+@pytest.mark.parametrize("kind", [*BROKEN, "asks twice", "asks twice at once"])
 async def test_a_planner_that_fails_ends_its_run_alone(
     client: httpx.AsyncClient, server: RunwireServer, kind: str
 ) -> None:
@@ -192,12 +199,13 @@ async def test_a_trimmer_that_fails_ends_its_run_alone(
     assert wrong == (name == "trim_invents")
 
 
-async def test_a_planner_that_hangs_can_be_cancelled_and_runs_out_of_time(client: httpx.AsyncClient) -> None:
+@pytest.mark.parametrize("kind", ["hangs", "stubborn"])
+async def test_a_planner_that_hangs_can_be_cancelled_and_runs_out_of_time(client: httpx.AsyncClient, kind: str) -> None:
     async with asyncio.timeout(TIMEOUT_S):
-        run_id = (await client.post("/runs", json=run_of("hangs"))).json()["id"]
+        run_id = (await client.post("/runs", json=run_of(kind))).json()["id"]
         run = (await client.post(f"/runs/{run_id}/cancel", params={"wait": "true"})).json()
         assert run["status"] == "cancelled"
-        run = await ended(client, run_of("hangs", max_execution_time=0.05))
+        run = await ended(client, run_of(kind, max_execution_time=0.05))
     assert (run["stop_reason"], run["iterations"]) == ("max_execution_time", 0)
 
 

@@ -414,6 +414,7 @@ async def test_variables_of_a_prompt_come_with_the_input(client: httpx.AsyncClie
         if registered:
             made = await client.post("/agents", json={"name": "linguist", **body["agent"]})
             assert made.status_code == 201, made.text
+            assert (await client.get("/agents/linguist")).json()["prompt"] == prompt
             body["agent"] = "linguist"
         for lacking in (
             "q?",

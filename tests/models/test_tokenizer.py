@@ -1,7 +1,10 @@
 """The tokenizer: counters are found once a model, and whatever goes wrong there leaves the estimate."""
 
 import asyncio
+import importlib
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +49,30 @@ async def test_a_library_that_hangs_leaves_the_estimate(monkeypatch: pytest.Monk
             assert await Tokenizers(load).counter("m") is estimate_tokens
     finally:
         release.set()
+
+
+async def test_without_tiktoken_there_is_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(_: str) -> None:
+        return None
+
+    monkeypatch.setattr(tokenizer.importlib.util, "find_spec", nothing)
+    assert await Tokenizers().counter("m") is estimate_tokens
+
+
+async def test_tiktoken_counts_for_the_models_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the optional library, with its two calls that are used; what it takes for a token is a word."""
+    (tmp_path / "tiktoken.py").write_text(
+        "class Encoding:\n"
+        "    def encode_ordinary(self, text): return text.split()\n"
+        "def encoding_for_model(name): return {'gpt-x': Encoding()}[name]\n"
+    )
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    importlib.invalidate_caches()
+    monkeypatch.delitem(sys.modules, "tiktoken", raising=False)
+    found = Tokenizers()
+    assert (await found.counter("gpt-x"))("three <|endoftext|> words") == 3
+    assert await found.counter("claude-x") is estimate_tokens
+    monkeypatch.delitem(sys.modules, "tiktoken", raising=False)
 
 
 async def test_loading_does_not_block_the_loop() -> None:

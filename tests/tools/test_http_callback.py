@@ -23,6 +23,7 @@ from app.core.errors import ToolWithdrawn
 from app.core.ids import new_id
 from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient, read_answer
+from app.tools.result import KEPT_BYTES
 from app.tools.runner import Attempts, BoundTools
 from app.tools.service import ToolService
 from tests.support.tool_server import ToolServer
@@ -162,14 +163,21 @@ async def test_nobody_listening_means_certainly_not_executed(server: ToolServer)
     await bench.http.aclose()
 
 
-@pytest.mark.parametrize(("path", "beginning"), [("/big", '"xxx'), ("/gzip-bomb", "\ufffd\ufffd")])
-async def test_an_answer_over_the_limit_is_cut_while_it_is_read(server: ToolServer, path: str, beginning: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "beginning", "read"), [("/big", '"xxx', 3_000_002), ("/gzip-bomb", "\ufffd\ufffd", KEPT_BYTES)]
+)
+async def test_an_answer_over_the_limit_is_cut_while_it_is_read(
+    server: ToolServer, path: str, beginning: str, read: int
+) -> None:
     outcome, _ = await run(server, path, {"max_result_bytes": 1000, "timeout_s": 60})
     text = str(outcome.observation)
     meta = cast("dict[str, object]", outcome.envelope["meta"])
-    assert (outcome.status, meta["truncated"], meta["bytes_read"]) == ("success", True, 1000)
+    assert (outcome.status, meta["truncated"], meta["bytes_read"]) == ("success", True, read)
     assert text.startswith(beginning)
-    assert re.search(r"\n\[cut: the result is longer than 1000 bytes; sha256 [0-9a-f]{64}\]$", text)
+    assert re.search(
+        rf"\n\[cut: the result is longer than 1000 bytes; sha256 [0-9a-f]{{64}}\]\n\[the (whole|first) {read} bytes: GET ",
+        text,
+    )
 
 
 async def test_the_one_connection_is_kept_alive(server: ToolServer) -> None:
