@@ -150,14 +150,21 @@ class RunService:
         tail = self._hub.tail(run.id)
         return run.last_seq if tail is None else max(tail.reached, run.last_seq)
 
-    async def wait(self, principal: Principal, run_id: str, timeout_s: float | None) -> RunRecord:
-        """The run when it is settled, or as it is when the time is over. Raises `Unavailable` on shutdown."""
+    async def wait(
+        self, principal: Principal, run_id: str, timeout_s: float | None, *, ended: bool = False
+    ) -> RunRecord:
+        """The run when it is settled, or as it is when the time is over. Raises `Unavailable` on shutdown.
+
+        `ended`: waiting for a person does not count as settled.
+        """
         run = await self.get(principal, run_id)
-        if run.status in SETTLED:
+        if run.status in (TERMINAL if ended else SETTLED):
             return run
         try:
             async with asyncio.timeout(timeout_s):
-                pieces = follow(self._store, self._hub, principal.tenant, run_id, FollowOptions(run.last_seq, ()))
+                pieces = follow(
+                    self._store, self._hub, principal.tenant, run_id, FollowOptions(run.last_seq, (), hold=ended)
+                )
                 try:
                     async for _ in pieces:
                         continue

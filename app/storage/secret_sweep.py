@@ -23,6 +23,7 @@ WITHOUT_SECRETS = frozenset(
         "checkpoints",
         "run_metadata",
         "journal",
+        "interrupts",
         "tool_calls",
         "tool_results",
         "tool_switches",

@@ -37,7 +37,14 @@ def full(tmp_path: Path, clock: Clock, *, queued: int) -> LocalDispatcher:
     nothing = NoParts()
     assembler = LoopAssembler(nothing, nothing, new_id)  # pyright: ignore[reportArgumentType]
     return LocalDispatcher(
-        store=stores.runs, hub=Hub(), assembler=assembler, new_id=new_id, max_running=0, max_queued=queued, clock=clock
+        store=stores.runs,
+        waits=stores.waits,
+        hub=Hub(),
+        assembler=assembler,
+        new_id=new_id,
+        max_running=0,
+        max_queued=queued,
+        clock=clock,
     )
 
 

@@ -22,7 +22,7 @@ Behaviours, by path (`?times=N`: how often a `…-then-ok` path misbehaves for o
     /stats                       `{"connections","requests"}` so far; /release lets every /hold go
 
 An effect is one fsync-ed JSON line: `{"path","tool","tool_call_id","idempotency_key","attempt","arguments","body_sha256",
-"traceparent","tracestate","baggage"}`, written before the first byte of the answer.
+"traceparent","tracestate","baggage","callback_url","callback_token"}`, written before the first byte of the answer.
 """
 
 import argparse
@@ -147,6 +147,8 @@ class _Server:
             "traceparent": request.headers.get("traceparent"),
             "tracestate": request.headers.get("tracestate"),
             "baggage": request.headers.get("baggage"),
+            "callback_url": data.get("callback_url"),
+            "callback_token": data.get("callback_token"),
         }
         os.write(self.ledger, json.dumps(line).encode() + b"\n")
         os.fsync(self.ledger)

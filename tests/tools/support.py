@@ -1,11 +1,11 @@
 """Builders and in-memory stores for the tests of tools."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from app.agent.ports import PlannedCall
+from app.agent.ports import PlannedCall, ToolOutcome, Waiting
 from app.core.actions import AgentAction
 from app.core.errors import Conflict, InvalidRequest
 from app.core.idempotency import IdempotencyKey
@@ -141,3 +141,10 @@ def call(tool: str, tool_input: str | dict[str, object], *, refusal: str | None 
 def spec(name: str = "lookup", url: str = "https://tools.example.com/x", **more: object) -> dict[str, object]:
     """A ToolSpec as a caller would send it."""
     return {"name": name, "description": "For tests.", "http": {"url": url}, **more}
+
+
+async def ran(running: Awaitable[ToolOutcome | Waiting]) -> ToolOutcome:
+    """The outcome of a call that waits for nobody."""
+    outcome = await running
+    assert isinstance(outcome, ToolOutcome)
+    return outcome

@@ -16,7 +16,7 @@ from app.tools.plugin_api import Tool, ToolError, tool
 from app.tools.plugins import PluginSet
 from app.tools.result import read_body
 from app.tools.service import ToolService
-from tests.tools.support import Bench, MemoryRegistry, MemorySecrets, call, spec
+from tests.tools.support import Bench, MemoryRegistry, MemorySecrets, call, ran, spec
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def outcome_of(*answers: httpx.Response | Exception, **more: object) -> tu
     bench.service = ToolService(MemoryRegistry(), MemorySecrets(), bench.service._plugins, guard, http)
     bound = await bench.bound(spec("lookup", URL, **more))
     bound._sleep = no_pause
-    outcome = await bound.run(call("lookup", {}))
+    outcome = await ran(bound.run(call("lookup", {})))
     return outcome, requests
 
 
@@ -167,7 +167,7 @@ async def surrogate() -> None:
 
 async def test_a_plugins_own_words_are_made_storable() -> None:
     bench = Bench.make(plugins=PluginSet([cast("Tool[..., object]", surrogate)]))
-    outcome = await (await bench.bound("surrogate")).run(call("surrogate", {}))
+    outcome = await ran((await bench.bound("surrogate")).run(call("surrogate", {})))
     assert outcome.observation == "bad \ufffd text \ufffd"
     encode([cast("Mapping[str, object]", outcome.error), outcome.envelope, outcome.chain, outcome.attempts])
 

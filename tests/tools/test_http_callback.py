@@ -27,7 +27,7 @@ from app.tools.result import KEPT_BYTES
 from app.tools.runner import Attempts, BoundTools
 from app.tools.service import ToolService
 from tests.support.tool_server import ToolServer
-from tests.tools.support import ME, Bench, Journal, MemoryRegistry, MemorySecrets, call, spec
+from tests.tools.support import ME, Bench, Journal, MemoryRegistry, MemorySecrets, call, ran, spec
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,7 @@ async def run(
     bound._sleep = no_pause
     asked = call("it", {"a": 2, "b": 3})
     try:
-        outcome = await bound.run(asked)
+        outcome = await ran(bound.run(asked))
     finally:
         await bench.http.aclose()
     return outcome, [effect for effect in server.effects() if effect["tool_call_id"] == asked.tool_call_id]
@@ -105,7 +105,7 @@ async def test_what_certainly_did_nothing_is_judged_alike_for_every_effect(
     ("path", "status"),
     [
         ("/500", "unknown"), ("/503-then-ok", "unknown"), ("/close-before", "unknown"), ("/close-after", "unknown"),
-        ("/half", "unknown"), ("/never", "unknown"), ("/drip", "unknown"), ("/202", "unknown"),
+        ("/half", "unknown"), ("/never", "unknown"), ("/drip", "unknown"),
     ],
 )  # fmt: skip
 async def test_a_write_of_unknown_fate_is_sent_once_and_said_to_be_unknown(
@@ -157,7 +157,7 @@ async def test_nobody_listening_means_certainly_not_executed(server: ToolServer)
     bench = Bench.make()
     bound = await bench.bound(spec("it", "http://127.0.0.1:1/", retry={"max_attempts": 3}))
     bound._sleep = no_pause
-    outcome = await bound.run(call("it", {}))
+    outcome = await ran(bound.run(call("it", {})))
     assert outcome.error is not None
     assert (outcome.status, len(outcome.attempts), outcome.error["state"]) == ("error", 3, "failed")
     await bench.http.aclose()
@@ -185,7 +185,7 @@ async def test_the_one_connection_is_kept_alive(server: ToolServer) -> None:
     bound = await bench.bound(spec("it", server.url("/ok")))
     before = server.stats()["connections"]
     for _ in range(5):
-        assert (await bound.run(call("it", {}))).status == "success"
+        assert (await ran(bound.run(call("it", {})))).status == "success"
     assert server.stats()["connections"] - before == 2
     await bench.http.aclose()
 
@@ -221,7 +221,7 @@ async def test_the_request_is_the_one_of_the_contract() -> None:
     headers = {"X-Team": "blue", "X-Api-Key": "k3y"}
     http = {"url": "https://tools.example.com/add", "headers": headers, "auth": {"type": "bearer", "token": "t0k"}}
     bound, asked = await mocked(router, signing_secret=SECRET, http=http, constants={"api_version": "2"})
-    outcome = await bound.run(asked)
+    outcome = await ran(bound.run(asked))
     assert outcome.observation == 5
     request = route.calls.last.request
     body = cast("dict[str, object]", json.loads(request.content))
@@ -273,9 +273,9 @@ async def test_retries_and_restarts_send_the_same_bytes_under_the_same_key() -> 
     route = router.post("https://tools.example.com/add").mock(side_effect=answers)
     bound, asked = await mocked(router, effect="read")
     asked = replace(asked, tool_call_id=new_id())
-    await bound.run(asked)
+    await ran(bound.run(asked))
     again, _ = await mocked(router, effect="read")
-    await again.run(asked, sent_before=2)
+    await ran(again.run(asked, sent_before=2))
     sent = [cast("httpx.Request", route.calls[index].request) for index in range(3)]
     assert len({request.content for request in sent}) == 1
     assert len({(request.headers["idempotency-key"], request.headers["webhook-id"]) for request in sent}) == 1
@@ -293,7 +293,7 @@ async def test_a_crash_renews_neither_the_attempts_nor_the_deadline(
     router = respx.MockRouter()
     route = router.post("https://tools.example.com/add").respond(json={"output": 5})
     bound, asked = await mocked(router, effect="read", **limits)  # the call was made long ago, by its id
-    outcome = await bound.run(asked, sent_before=sent_before)
+    outcome = await ran(bound.run(asked, sent_before=sent_before))
     assert (outcome.status, len(route.calls)) == ("error", 0)
     assert len(outcome.attempts) == sent_before
 
@@ -303,7 +303,7 @@ async def test_an_error_in_the_tools_own_words_keeps_its_code_under_any_status()
     answer = {"error": {"message": "There is no such city.", "code": "bad_city"}}
     router.post("https://tools.example.com/add").respond(422, json=answer)
     bound, asked = await mocked(router)
-    outcome = await bound.run(asked)
+    outcome = await ran(bound.run(asked))
     assert (outcome.status, outcome.observation) == ("error", "There is no such city.")
     assert outcome.error is not None
     assert outcome.error["code"] == "bad_city"
@@ -314,8 +314,8 @@ async def test_cookies_of_one_answer_are_not_sent_with_the_next_call() -> None:
     cookie = {"set-cookie": "session=of-another-tenant"}
     route = router.post("https://tools.example.com/add").respond(json={"output": 5}, headers=cookie)
     bound, asked = await mocked(router)
-    await bound.run(asked)
-    await bound.run(asked)
+    await ran(bound.run(asked))
+    await ran(bound.run(asked))
     assert (len(route.calls), "cookie" in route.calls.last.request.headers) == (2, False)
 
 
@@ -323,7 +323,7 @@ async def test_an_inline_tool_without_a_secret_is_called_unsigned() -> None:
     router = respx.MockRouter()
     route = router.post("https://tools.example.com/add").respond(json={"output": 5})
     bound, asked = await mocked(router)
-    await bound.run(asked)
+    await ran(bound.run(asked))
     assert "webhook-signature" not in route.calls.last.request.headers
 
 
@@ -373,7 +373,7 @@ async def test_arguments_that_json_cannot_carry_are_refused_and_not_sent(server:
     bound = await bench.bound(spec("it", server.url("/echo"), parameters={"type": "object", "properties": {"v": {}}}))
     asked = call("it", {"v": value})
     bound.facts(asked)
-    outcome = await bound.run(asked)
+    outcome = await ran(bound.run(asked))
     sendable = isinstance(value, list)
     assert (outcome.status, len(bench.journal.dispatches)) == ("success" if sendable else "error", int(sendable))
     await bench.http.aclose()
@@ -387,7 +387,7 @@ async def test_a_fault_of_ours_while_sending_leaves_the_outcome_open_and_the_run
     guard = EgressGuard()
     http = HttpToolClient(guard, transport=httpx.MockTransport(breaks))
     bench.service = ToolService(MemoryRegistry(), MemorySecrets(), bench.service._plugins, guard, http)
-    outcome = await (await bench.bound(spec("it"))).run(call("it", {}))
+    outcome = await ran((await bench.bound(spec("it"))).run(call("it", {})))
     assert (outcome.status, "secret" in str(outcome)) == ("unknown", False)
 
 
@@ -400,7 +400,7 @@ async def test_a_name_that_turns_private_after_registration_is_refused_at_the_ca
     guard = EgressGuard(resolver=rebound)
     bench.service = ToolService(bench.registry, bench.secrets, bench.service._plugins, guard, HttpToolClient(guard))
     before = server.stats()["connections"]
-    outcome = await (await bench.bound(spec("it", f"http://rebound.example:{server.port}/ok"))).run(call("it", {}))
+    outcome = await ran((await bench.bound(spec("it", f"http://rebound.example:{server.port}/ok"))).run(call("it", {})))
     assert outcome.error is not None
     assert (outcome.status, outcome.error["code"], outcome.error["state"]) == ("error", "egress_refused", "failed")
     assert server.stats()["connections"] == before + 1

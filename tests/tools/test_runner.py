@@ -19,7 +19,7 @@ from app.tools.demo import DEMO_TOOLS
 from app.tools.plugins import PluginSet
 from app.tools.runner import BoundTools, call_time_ms
 from runwire import Tool, ToolContext, ToolError, tool
-from tests.tools.support import ME, Bench, Journal, call
+from tests.tools.support import ME, Bench, Journal, call, ran
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ async def test_a_call_that_works_is_recorded_whole() -> None:
     journal = Journal()
     tools = bind(double, journal=journal)
     asked = call("double", {"number": 21})
-    outcome = await tools.run(asked)
+    outcome = await ran(tools.run(asked))
     assert journal.dispatches == [(asked.tool_call_id, 1, "double", False)]
     assert (outcome.status, outcome.observation, outcome.error, outcome.return_direct) == ("success", 42, None, False)
     assert outcome.envelope == {
@@ -83,7 +83,7 @@ async def test_a_call_that_works_is_recorded_whole() -> None:
 
 
 async def test_an_unknown_tool_is_told_with_the_names_there_are() -> None:
-    outcome = await bind(double, refund).run(call("dubble", {}))
+    outcome = await ran(bind(double, refund).run(call("dubble", {})))
     assert (outcome.status, outcome.observation) == (
         "error",
         "dubble is not a valid tool, try one of [double, refund].",
@@ -93,7 +93,7 @@ async def test_an_unknown_tool_is_told_with_the_names_there_are() -> None:
 
 async def test_arguments_that_do_not_fit_are_named_by_place_and_nothing_is_sent() -> None:
     journal = Journal()
-    outcome = await bind(double, journal=journal).run(call("double", {"number": "3", "extra": 1}))
+    outcome = await ran(bind(double, journal=journal).run(call("double", {"number": "3", "extra": 1})))
     assert outcome.status == "error"
     assert outcome.observation == snapshot(
         'double was not called, its arguments do not fit its schema: at /number: expected an integer, got the text "3"; '
@@ -105,32 +105,32 @@ async def test_arguments_that_do_not_fit_are_named_by_place_and_nothing_is_sent(
 
 async def test_a_refused_call_is_answered_and_not_sent() -> None:
     journal = Journal()
-    outcome = await bind(double, journal=journal).run(call("double", {}, refusal="Your JSON was cut off."))
+    outcome = await ran(bind(double, journal=journal).run(call("double", {}, refusal="Your JSON was cut off.")))
     assert (outcome.status, outcome.observation, journal.dispatches) == ("error", "Your JSON was cut off.", [])
 
 
 async def test_a_missing_scope_denies_after_validation_and_before_sending() -> None:
     journal = Journal()
     tools = bind(refund, journal=journal, principal=Principal("acme", "k", frozenset({"runs:write"})))
-    outcome = await tools.run(call("refund", {"order_id": "1"}))
+    outcome = await ran(tools.run(call("refund", {"order_id": "1"})))
     assert (outcome.status, code(outcome), journal.dispatches) == ("denied", "missing_scope", [])
-    assert (await tools.run(call("refund", {}))).status == "error"
+    assert (await ran(tools.run(call("refund", {})))).status == "error"
 
 
 async def test_a_claimed_identity_in_the_arguments_proves_nothing() -> None:
     tools = bind(refund, principal=Principal("acme", "k", frozenset()))
-    outcome = await tools.run(call("refund", {"order_id": "1", "tenant_id": "admin"}))
+    outcome = await ran(tools.run(call("refund", {"order_id": "1", "tenant_id": "admin"})))
     assert outcome.status == "error"
 
 
 async def test_return_direct_is_set_on_success_only() -> None:
-    assert (await bind(refund).run(call("refund", {"order_id": "1"}))).return_direct
-    assert not (await bind(refund).run(call("refund", {}))).return_direct
-    assert not (await bind(failing(ToolError("no"), return_direct=True)).run(call("fails", {}))).return_direct
+    assert (await ran(bind(refund).run(call("refund", {"order_id": "1"})))).return_direct
+    assert not (await ran(bind(refund).run(call("refund", {})))).return_direct
+    assert not (await ran(bind(failing(ToolError("no"), return_direct=True)).run(call("fails", {})))).return_direct
 
 
 async def test_text_becomes_the_only_property() -> None:
-    assert (await bind(*DEMO_TOOLS).run(call("text_length", "hello"))).observation == 5
+    assert (await ran(bind(*DEMO_TOOLS).run(call("text_length", "hello")))).observation == 5
 
 
 async def test_text_becomes_input_where_nothing_else_fits() -> None:
@@ -138,11 +138,13 @@ async def test_text_becomes_input_where_nothing_else_fits() -> None:
     async def anything(**given: object) -> dict[str, object]:
         return given
 
-    assert (await bind(anything).run(call("anything", "hello"))).observation == {"input": "hello"}
+    assert (await ran(bind(anything).run(call("anything", "hello")))).observation == {"input": "hello"}
 
 
 async def test_a_deliberate_error_reaches_the_model_word_for_word() -> None:
-    outcome = await bind(failing(ToolError("No such order.", code="no_order", retryable=True))).run(call("fails", {}))
+    outcome = await ran(
+        bind(failing(ToolError("No such order.", code="no_order", retryable=True))).run(call("fails", {}))
+    )
     assert (outcome.status, outcome.observation, outcome.fatal) == ("error", "No such order.", None)
     assert outcome.error == {
         "code": "no_order",
@@ -151,12 +153,12 @@ async def test_a_deliberate_error_reaches_the_model_word_for_word() -> None:
         "state": "failed",
         "request_id": IsStr(),
     }
-    assert (await bind(failing(ToolError())).run(call("fails", {}))).observation == "Tool execution error"
+    assert (await ran(bind(failing(ToolError())).run(call("fails", {})))).observation == "Tool execution error"
 
 
 @pytest.mark.parametrize("error", [ValueError("secret"), TimeoutError("secret"), asyncio.CancelledError("secret")])
 async def test_an_accident_gives_a_general_sentence_with_a_request_id(error: BaseException) -> None:
-    outcome = await bind(failing(error)).run(call("fails", {}))
+    outcome = await ran(bind(failing(error)).run(call("fails", {})))
     assert outcome.status == "error"
     assert outcome.error is not None
     assert outcome.observation == f"The tool failed. (request {outcome.error['request_id']})"
@@ -164,11 +166,11 @@ async def test_an_accident_gives_a_general_sentence_with_a_request_id(error: Bas
 
 
 async def test_a_tools_error_can_be_shown_as_another_text_or_end_the_run() -> None:
-    other = await bind(failing(ToolError("no")), handle_tool_errors="Ask a person.").run(call("fails", {}))
+    other = await ran(bind(failing(ToolError("no")), handle_tool_errors="Ask a person.").run(call("fails", {})))
     assert (other.observation, other.fatal) == ("Ask a person.", None)
-    ending = await bind(failing(ToolError("no")), handle_tool_errors=False).run(call("fails", {}))
+    ending = await ran(bind(failing(ToolError("no")), handle_tool_errors=False).run(call("fails", {})))
     assert (ending.status, ending.fatal) == ("error", "no")
-    not_the_tools = await bind(double, handle_tool_errors=False).run(call("double", {}))
+    not_the_tools = await ran(bind(double, handle_tool_errors=False).run(call("double", {})))
     assert not_the_tools.fatal is None
 
 
@@ -187,26 +189,26 @@ async def test_a_tools_own_time_limit_is_judged_by_its_effect(
         await asyncio.Event().wait()
 
     made = tool(timeout_s=0.01, **options)(waits)  # pyright: ignore[reportArgumentType, reportCallIssue, reportUnknownVariableType]
-    outcome = await bind(made).run(call("waits", {}))  # pyright: ignore[reportUnknownArgumentType]
+    outcome = await ran(bind(made).run(call("waits", {})))  # pyright: ignore[reportUnknownArgumentType]
     assert outcome.error is not None
     assert (outcome.status, outcome.error["state"]) == (status, state)
 
 
 @pytest.mark.parametrize("stop", [RunCancelled("x"), Fenced("x")])
 async def test_a_refused_dispatch_comes_out_and_nothing_is_sent(stop: Stopped) -> None:
-    ran: list[int] = []
+    acted: list[int] = []
 
     @tool
     async def acts() -> None:
-        ran.append(1)
+        acted.append(1)
 
     with pytest.raises(type(stop)):
-        await bind(acts, journal=Journal(refuse=stop)).run(call("acts", {}))
-    assert ran == []
+        await ran(bind(acts, journal=Journal(refuse=stop)).run(call("acts", {})))
+    assert acted == []
 
 
 async def test_a_withdrawn_tool_is_denied_at_its_next_call() -> None:
-    outcome = await bind(double, journal=Journal(refuse=ToolWithdrawn("x"))).run(call("double", {"number": 1}))
+    outcome = await ran(bind(double, journal=Journal(refuse=ToolWithdrawn("x"))).run(call("double", {"number": 1})))
     assert (outcome.status, outcome.observation) == ("denied", "double was not called: the tool was withdrawn.")
 
 
@@ -220,7 +222,7 @@ async def test_a_call_of_unknown_fate_is_repeated_only_where_it_may_be() -> None
 
     tools = bind(safe, refund, journal=journal)
     asked = call("safe", {})
-    again = await tools.run(asked, sent_before=2)
+    again = await ran(tools.run(asked, sent_before=2))
     assert [(entry["attempt"], entry["outcome"]) for entry in again.attempts] == [
         (1, "lost"),
         (2, "lost"),
@@ -228,7 +230,7 @@ async def test_a_call_of_unknown_fate_is_repeated_only_where_it_may_be() -> None
     ]
     assert again.status == "success"
     assert (seen[0].attempt, seen[0].idempotency_key) == (3, tools.facts(asked).idempotency_key)
-    lost = await tools.run(call("refund", {"order_id": "1"}), sent_before=1)
+    lost = await ran(tools.run(call("refund", {"order_id": "1"}), sent_before=1))
     assert (lost.status, len(journal.dispatches)) == ("unknown", 1)
     assert [(entry["attempt"], entry["outcome"]) for entry in lost.attempts] == [(1, "lost")]
     assert [item["stage"] for item in lost.chain] == ["intent", "validation", "authorization", "execution"]
@@ -284,7 +286,7 @@ async def test_sync_functions_run_in_a_thread_and_know_their_context() -> None:
 
     tools = bind(where)
     assert tools.definitions[0].parameters == {"type": "object", "properties": {}, "additionalProperties": False}
-    assert (await tools.run(call("where", {}))).observation == [False, "acme", "run-1", "de"]
+    assert (await ran(tools.run(call("where", {})))).observation == [False, "acme", "run-1", "de"]
 
 
 class Address(BaseModel):
@@ -299,9 +301,9 @@ async def test_arguments_become_the_functions_own_types() -> None:
         return {"next": date(day.year + 1, day.month, day.day), "to": to, "seats": seats * "x", "tags": tags}
 
     arguments: dict[str, object] = {"day": "2030-01-02", "to": {"city": "Paris"}, "seats": 2.0, "tags": ["a"]}
-    outcome = await bind(book).run(call("book", arguments))
+    outcome = await ran(bind(book).run(call("book", arguments)))
     assert outcome.observation == {"next": "2031-01-02", "to": {"city": "Paris"}, "seats": "xx", "tags": ["a"]}
-    wrong = await bind(book).run(call("book", {"day": "soon", "to": {"city": "Paris"}}))
+    wrong = await ran(bind(book).run(call("book", {"day": "soon", "to": {"city": "Paris"}})))
     assert (wrong.status, code(wrong)) == ("error", "invalid_arguments")
 
 
@@ -326,7 +328,7 @@ async def test_any_result_becomes_json_that_can_be_kept(make: Callable[[], objec
     async def gives() -> object:
         return make()
 
-    outcome = await bind(gives).run(call("gives", {}))
+    outcome = await ran(bind(gives).run(call("gives", {})))
     assert (outcome.status, outcome.observation) == ("success", observation)
 
 
@@ -335,7 +337,7 @@ async def test_an_overlong_result_is_cut_with_a_marker_and_its_digest() -> None:
     async def long() -> str:
         return "é" * 1_000_000
 
-    outcome = await bind(long).run(call("long", {}))
+    outcome = await ran(bind(long).run(call("long", {})))
     assert outcome.status == "success"
     assert len(str(outcome.observation).encode()) < (1 << 20) + 200
     meta = outcome.envelope["meta"]

@@ -13,7 +13,7 @@ from app.core.principal import Principal
 from app.tools.arguments import completed, fitted
 from app.tools.demo import DEMO_TOOLS
 from app.tools.plugins import PluginSet
-from tests.tools.support import ME, Bench, call, spec
+from tests.tools.support import ME, Bench, call, ran, spec
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,7 @@ async def test_a_created_tool_shows_its_secret_once() -> None:
             "max_result_bytes": 1048576,
             "output_schema": None,
             "coerce": False,
-            "requires_approval": False,
+            "requires_approval": None,
             "status_url": None,
             "concurrency_key": None,
             "max_concurrency": None,
@@ -190,8 +190,6 @@ async def test_inline_tools_need_the_scope_to_write_tools() -> None:
     with pytest.raises(Forbidden) as caught:
         await at.service.pin(poor, [spec()], pointer="/tools")
     assert caught.value.code == "missing_scope"
-    with pytest.raises(NotSupported):
-        await at.service.pin(ME, [{**spec(), "requires_approval": True}], pointer="/tools")
 
 
 async def test_a_run_keeps_its_version_and_a_deleted_tool_is_denied() -> None:
@@ -207,7 +205,7 @@ async def test_a_run_keeps_its_version_and_a_deleted_tool_is_denied() -> None:
     fresh = bench()
     fresh.registry.rows, fresh.secrets.values = at.registry.rows, at.secrets.values
     later = await fresh.service.bind(pins, fresh.context())
-    outcome = await later.run(call("lookup", {}))
+    outcome = await ran(later.run(call("lookup", {})))
     assert (outcome.status, list(later.definitions), fresh.journal.dispatches) == ("denied", [], [])
 
 

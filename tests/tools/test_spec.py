@@ -26,16 +26,23 @@ def pattern(text: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("field", "value", "pointer"),
     [
-        ("requires_approval", True, "/requires_approval"),
-        ("requires_approval", {"when": {}}, "/requires_approval"),
-        ("requires_approval", None, "/requires_approval"),
-        ("http", None, "/http"),
+        ("requires_approval", "yes", "/requires_approval"),
+        ("requires_approval", {"if": {}}, "/requires_approval"),
+        ("requires_approval", {"when": {"type": "string"}}, "/requires_approval"),
+        ("requires_approval", {"when": {"properties": {"a": {"$ref": "https://x.example/s"}}}}, "/requires_approval"),
+        ("requires_approval", {"expires_s": 0}, "/requires_approval"),
     ],
 )
-def test_what_is_not_built_is_refused_by_name(field: str, value: object, pointer: str) -> None:
-    with pytest.raises(NotSupported) as caught:
+def test_an_approval_that_could_never_be_asked_for_is_refused(field: str, value: object, pointer: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
         read_spec({**spec(), field: value}, GUARD, pointer="/tools/3")
-    assert (caught.value.code, caught.value.errors[0].pointer) == ("not_supported", f"/tools/3{pointer}")
+    assert caught.value.errors[0].pointer.startswith(f"/tools/3{pointer}")
+
+
+def test_a_tool_without_http_is_the_callers() -> None:
+    assert read_spec({**spec(), "http": None}, GUARD).http is None
+    with pytest.raises(InvalidRequest):
+        read_spec({**spec(), "http": None, "status_url": "https://tools.example/status"}, GUARD)
 
 
 @pytest.mark.parametrize(

@@ -354,7 +354,9 @@ async def cancel_run(request: Request, run_id: RunId, wait: bool = False) -> Res
     if run.status in TERMINAL:
         return _json(await _view(runs, run))
     if wait:
-        return _json(await _view(runs, await _while_connected(request, runs.wait(principal, run_id, None), None)))
+        return _json(
+            await _view(runs, await _while_connected(request, runs.wait(principal, run_id, None, ended=True), None))
+        )
     return _json(await _view(runs, run), 202)
 
 
