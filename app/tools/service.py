@@ -257,6 +257,11 @@ class ToolService:
         outcome = await runner.run(PlannedCall(1, 1, call_id, action))
         return {"status": outcome.status, **outcome.envelope}
 
+    def close(self) -> None:
+        """Let go of what its plugins hold: their threads, and the policy's."""
+        self._plugins.close()
+        self._authority.close()
+
     # --- inside ----------------------------------------------------------------------------------------------------
 
     async def _add_stops(self, tenant: str, shown: Sequence[dict[str, object]]) -> None:
