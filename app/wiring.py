@@ -110,7 +110,7 @@ class Parts:
         await self.dispatcher.stop(self.settings.shutdown_grace_s if grace_s is None else grace_s)
         await self.models.close()
         await self.http_tools.aclose()
-        self.plugins.close()
+        self.services.tools.close()
         await self.database.stop()
         if self.tracing is not None:
             await self.tracing.close()

@@ -85,6 +85,11 @@ class Authority:
                 return _missing(scope, " now")
         return _OK
 
+    def close(self) -> None:
+        """Let the policy's threads go."""
+        if self._policy is not None:
+            self._policy.close()
+
     async def _by_policy(self, policy: Policy, call: Call) -> Ruling:
         ruling = await policy.ask(lambda: _request(call))
         said = f"policy {policy.name}" + (f": {ruling.reason}" if ruling.reason else "")

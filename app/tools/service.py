@@ -261,6 +261,11 @@ class ToolService:
         assert isinstance(outcome, ToolOutcome)  # nothing waits outside a run
         return {"status": outcome.status, **outcome.envelope}
 
+    def close(self) -> None:
+        """Let go of what its plugins hold: their threads, and the policy's."""
+        self._plugins.close()
+        self._authority.close()
+
     # --- inside ----------------------------------------------------------------------------------------------------
 
     async def _add_stops(self, tenant: str, shown: Sequence[dict[str, object]]) -> None:

@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 import httpx
 import pytest
@@ -12,20 +13,9 @@ from ssrfguard import Policy
 
 from app.core.errors import InvalidRequest
 from app.tools.egress import EgressGuard, EgressRefused
+from tests.tools.egress_corpus import NOT_URLS, REFUSED_HOSTS, REFUSED_PORTS
 
 pytestmark = pytest.mark.anyio
-
-REFUSED_HOSTS = [
-    "127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.1", "0x7f.0.0.1", "0177.0.0.1", "017700000001",
-    "0", "0.0.0.0", "127.0.0.1.", "①②⑦.0.0.1", "localhost", "LOCALHOST", "localhost.", "api.localhost",
-    "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:8.8.8.8]", "[::127.0.0.1]", "[::8.8.8.8]",
-    "[64:ff9b::7f00:1]", "[64:ff9b::808:808]", "[64:ff9b:1::1]", "[2002:7f00:1::]", "[2002:808:808::1]", "[2001::1]",
-    "[2001:0:808:808::1]", "[fe80::1]", "[fec0::1]", "[fc00::1]", "[fd00:ec2::254]", "[ff02::1]", "[4000::1]",
-    "[2001:db8::1]", "[3fff::1]", "[5f00::1]", "[100::1]", "[2001:20::1]",
-    "169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "100.64.0.1", "192.0.0.192", "192.0.0.9",
-    "10.0.0.1", "172.16.0.1", "192.168.0.1", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1",
-    "224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255",
-]  # fmt: skip
 
 INVALID = [
     "file:///etc/passwd", "gopher://example.com/", "ftp://example.com", "//example.com", "example.com", "", "http://",
@@ -81,14 +71,18 @@ async def canary() -> AsyncGenerator[Canary]:
 
 
 @pytest.mark.parametrize("host", REFUSED_HOSTS)
-@pytest.mark.parametrize("port", ["", ":8080"])
+@pytest.mark.parametrize("port", REFUSED_PORTS)
 def test_a_refused_address_is_refused_at_registration(host: str, port: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         EgressGuard().check_url(f"https://{host}{port}/hook")
     assert (caught.value.code, caught.value.errors[0].pointer) == ("egress_refused", "/http/url")
 
 
-@pytest.mark.parametrize("url", INVALID)
+def test_the_corpus_is_as_large_as_it_should_be() -> None:
+    assert len(set(REFUSED_HOSTS)) >= 80
+
+
+@pytest.mark.parametrize("url", [*INVALID, *NOT_URLS])
 def test_what_is_no_callable_url_is_refused_as_such(url: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         EgressGuard().check_url(url)
@@ -124,6 +118,45 @@ async def test_a_name_with_one_refused_answer_is_refused_whole(addresses: list[s
         with pytest.raises(EgressRefused):
             await client.post(f"http://sneaky.example:{seen.port}/")
         assert seen.connections == 0
+
+
+@pytest.mark.parametrize("host", REFUSED_HOSTS)
+async def test_a_name_that_resolves_to_a_refused_address_is_refused(host: str) -> None:
+    try:
+        address = ip_address(host.strip("[]"))
+    except ValueError:
+        pytest.skip("no address that a resolver answers with")
+    guard = EgressGuard(
+        resolver=resolver({"sneaky.example": [str(address)], "mixed.example": ["8.8.8.8", str(address)]})
+    )
+    async with canary() as seen, httpx.AsyncClient(transport=guard.transport(), trust_env=False) as client:
+        for name in ("sneaky.example", "mixed.example"):
+            with pytest.raises(EgressRefused):
+                await client.post(f"http://{name}:{seen.port}/")
+        assert seen.connections == 0
+
+
+async def test_a_name_that_changes_its_answer_is_connected_to_where_it_was_checked() -> None:
+    """DNS rebinding: a public answer for the check, a private one for the connection. There is one lookup for both."""
+    answers = iter(["127.0.0.2", "127.0.0.1", "127.0.0.1"])
+    lookups: list[str] = []
+
+    def changing(host: str, port: int, *rest: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
+        lookups.append(next(answers))
+        return resolver({host: [lookups[-1]]})(host, port, *rest)  # pyright: ignore[reportCallIssue]
+
+    async with canary() as seen:
+        guard = EgressGuard(["127.0.0.2/32"], resolver=changing)  # pyright: ignore[reportArgumentType]
+        url = f"http://changing.example:{seen.port}/"
+        async with httpx.AsyncClient(transport=guard.transport(), trust_env=False) as client:
+            assert (await client.post(url)).status_code == 200
+            assert (seen.connections, lookups) == (1, ["127.0.0.2"])
+            assert (await client.post(url)).status_code == 200  # the connection that was checked is used again
+        assert (seen.connections, lookups) == (1, ["127.0.0.2"])
+        async with httpx.AsyncClient(transport=guard.transport(), trust_env=False) as client:
+            with pytest.raises(EgressRefused):
+                await client.post(url)
+        assert seen.connections == 1
 
 
 async def test_a_failed_lookup_connects_nowhere() -> None:

@@ -39,9 +39,9 @@ async def get_result(
     return Response(whole.data, headers=headers, media_type=whole.content_type)
 
 
-@router.post("/tool-calls/{call_id}/reconcile", summary="Ask what became of a call of unknown outcome")
-async def reconcile(request: Request, call_id: Annotated[str, Path(max_length=64)]) -> Response:
+@router.post("/tool-calls/{tool_call_id}/reconcile", summary="Ask what became of a call of unknown outcome")
+async def reconcile(request: Request, tool_call_id: Annotated[str, Path(max_length=64)]) -> Response:
     principal = authenticate(request, "runs:write")
     await read_body(request)
-    found = await services_of(request).results.reconcile(principal, call_id)
+    found = await services_of(request).results.reconcile(principal, tool_call_id)
     return Response(encode(reconciled_view(found)), media_type="application/json")
