@@ -7,6 +7,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
+from app.runs.callbacks import ProgressSpec
+from app.runs.resume import ResumeSpec
 from app.runs.spec import RegisteredAgentSpec, RunCreate, Spec
 from app.tools.spec import ToolSpec
 from app.tools.switches import SwitchBody as SwitchBody
@@ -18,7 +20,15 @@ class InvokeBody(Spec):
     arguments: dict[str, object] = Field(default_factory=dict)
 
 
-BODIES: tuple[type[BaseModel], ...] = (RunCreate, RegisteredAgentSpec, ToolSpec, InvokeBody, SwitchBody)
+BODIES: tuple[type[BaseModel], ...] = (
+    RunCreate,
+    RegisteredAgentSpec,
+    ToolSpec,
+    InvokeBody,
+    SwitchBody,
+    ResumeSpec,
+    ProgressSpec,
+)
 
 
 def _ref(name: str) -> str:

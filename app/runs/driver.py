@@ -18,7 +18,18 @@ from app.core.events import EventType
 from app.core.ids import IdFactory
 from app.core.messages import Message
 from app.core.usage import Usage
-from app.runs.event_data import call_result, call_wait, interrupt_of, output_event, run_event, step_event
+from app.runs.event_data import (
+    action_event,
+    call_result,
+    call_wait,
+    finish_event,
+    interrupt_of,
+    output_event,
+    proposed_call,
+    run_event,
+    step_event,
+    usage_event,
+)
 from app.runs.fold import fold
 from app.runs.hub import Hub
 from app.runs.journal import RunJournal
@@ -26,7 +37,7 @@ from app.runs.loop_parts import LoopAssembler, LoopParts
 from app.runs.lost_parts import LOST_PLANNER, LOST_TOOLS
 from app.runs.observer import NOBODY, Observer
 from app.runs.ports import RunStore
-from app.runs.records import CallRecord, Dispatch, Progress, RunRecord, Transition
+from app.runs.records import Dispatch, Progress, RunRecord, Transition
 from app.tools.runner import Attempts
 
 TIME_KEPT_S = 1.0
@@ -268,53 +279,15 @@ class Driver:
 
     def _write_answer(self, answer: Answered) -> None:
         assert self._parts is not None
-        journal, run, tokens, now = self._journal, self._run, answer.tokens, now_ms()
-        journal.emit(
-            "usage",
-            {
-                "iteration": answer.iteration,
-                "model": answer.model,
-                "input_tokens": tokens.input_tokens,
-                "output_tokens": tokens.output_tokens,
-                "total_tokens": tokens.total_tokens,
-                **({} if tokens.cost_usd is None else {"cost_usd": tokens.cost_usd}),
-            },
-        )
+        journal, run, now = self._journal, self._run, now_ms()
+        journal.emit("usage", usage_event(answer))
         for call in answer.calls:
-            action = call.action
-            journal.emit(
-                "action",
-                {
-                    "step": call.step,
-                    "iteration": call.iteration,
-                    **action.to_json(),
-                    "tool_call_id": call.tool_call_id,
-                    "provider_call_id": call.provider_call_id,
-                    "message_id": answer.message_id,
-                },
-            )
+            journal.emit("action", action_event(call, answer.message_id))
+            record = proposed_call(run, call, answer.message_id, now)
             facts = self._parts.tools.facts(call)
-            journal.add_call(
-                CallRecord(
-                    id=call.tool_call_id,
-                    tenant=run.tenant,
-                    run_id=run.id,
-                    thread_id=run.thread_id,
-                    step=call.step,
-                    iteration=call.iteration,
-                    message_id=answer.message_id,
-                    tool=action.tool,
-                    tool_input=action.tool_input,
-                    log=action.log,
-                    created_at=now,
-                    provider_call_id=call.provider_call_id,
-                    refusal=call.refusal,
-                    tool_version=facts.tool_version,
-                    effect=facts.effect,
-                    arguments_sha256=facts.arguments_sha256,
-                    idempotency_key=facts.idempotency_key,
-                )
-            )
+            record.tool_version, record.effect = facts.tool_version, facts.effect
+            record.arguments_sha256, record.idempotency_key = facts.arguments_sha256, facts.idempotency_key
+            journal.add_call(record)
         if answer.message is not None:
             self._add_messages((answer.message,))
 
@@ -342,19 +315,10 @@ class Driver:
             self._journal.add_checkpoint(self._new_id(), [message.to_json() for message in messages], now_ms())
 
     def _write_finish(self, finished: Finished) -> None:
-        finish = finished.finish
         if finished.message is not None:
             self._add_messages((finished.message,))
-        self._journal.emit(
-            "finish",
-            {
-                "type": "AgentFinish",
-                "return_values": finish.return_values,
-                "log": finish.log,
-                "stop_reason": finished.stop_reason,
-            },
-        )
-        self._write_end(Transition("success", finished.stop_reason, finish.return_values, None, now_ms()))
+        self._journal.emit("finish", finish_event(finished))
+        self._write_end(Transition("success", finished.stop_reason, finished.finish.return_values, None, now_ms()))
 
     def _write_failure(self, code: str, message: str, *, retryable: bool, request_id: str) -> None:
         error: dict[str, object] = {

@@ -1,12 +1,12 @@
-"""The data of a run's events, and the row of a finished call: how the loop's records look outside."""
+"""The data of a run's events, and the rows of its calls: how the loop's records look outside."""
 
 from collections.abc import Mapping
 from typing import Any, cast
 
-from app.agent.ports import Delta, ReasoningDelta, TextDelta, Waiting
-from app.agent.records import CallWaits, Output, StepDone
+from app.agent.ports import Delta, PlannedCall, ReasoningDelta, TextDelta, Waiting
+from app.agent.records import Answered, CallWaits, Finished, Output, StepDone
 from app.core.clock import rfc3339
-from app.runs.records import CallResult, CallWait, Interrupt, RunRecord
+from app.runs.records import CallRecord, CallResult, CallWait, Interrupt, RunRecord
 
 
 def run_event(run: RunRecord) -> dict[str, object]:
@@ -30,6 +30,59 @@ def _delta(delta: Delta) -> dict[str, object]:
     if isinstance(delta, ReasoningDelta):
         return {"type": "reasoning", "text": delta.text}
     return {"type": "tool_call", "index": delta.index, "id": delta.id, "name": delta.name, "args": delta.args}
+
+
+def usage_event(answer: Answered) -> dict[str, object]:
+    tokens = answer.tokens
+    return {
+        "iteration": answer.iteration,
+        "model": answer.model,
+        "input_tokens": tokens.input_tokens,
+        "output_tokens": tokens.output_tokens,
+        "total_tokens": tokens.total_tokens,
+        **({} if tokens.cost_usd is None else {"cost_usd": tokens.cost_usd}),
+    }
+
+
+def action_event(call: PlannedCall, message_id: str) -> dict[str, object]:
+    return {
+        "step": call.step,
+        "iteration": call.iteration,
+        **call.action.to_json(),
+        "tool_call_id": call.tool_call_id,
+        "provider_call_id": call.provider_call_id,
+        "message_id": message_id,
+    }
+
+
+def proposed_call(run: RunRecord, call: PlannedCall, message_id: str, now: int) -> CallRecord:
+    """The row of a call that the model proposed. What the tool runner knows of it is not in it yet."""
+    action = call.action
+    return CallRecord(
+        id=call.tool_call_id,
+        tenant=run.tenant,
+        run_id=run.id,
+        thread_id=run.thread_id,
+        step=call.step,
+        iteration=call.iteration,
+        message_id=message_id,
+        tool=action.tool,
+        tool_input=action.tool_input,
+        log=action.log,
+        created_at=now,
+        provider_call_id=call.provider_call_id,
+        refusal=call.refusal,
+    )
+
+
+def finish_event(finished: Finished) -> dict[str, object]:
+    finish = finished.finish
+    return {
+        "type": "AgentFinish",
+        "return_values": finish.return_values,
+        "log": finish.log,
+        "stop_reason": finished.stop_reason,
+    }
 
 
 def step_event(step: StepDone) -> dict[str, object]:

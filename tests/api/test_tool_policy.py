@@ -54,12 +54,27 @@ async def test_what_the_policy_allows_is_called_and_its_reason_is_kept(at: httpx
     ]  # fmt: skip
 
 
+async def test_what_it_asks_about_waits_for_a_person_and_is_ruled_on_again(at: httpx.AsyncClient) -> None:
+    script = scripted(calls(("echo", {"text": "hi"})), says("done"))
+    body = run_body(script, "echo", context={"policy": ["ask", "over the limit"]})
+    run = (await at.post("/runs/wait", json=body)).json()
+    assert run["status"] == "interrupted"
+    answer = {"interrupt_id": run["interrupts"][0]["id"], "decision": "approve"}
+    assert (await at.post(f"/runs/{run['id']}/resume", json={"responses": [answer]})).status_code == 202
+    assert (await at.get(f"/runs/{run['id']}/wait")).json()["status"] == "success"
+    step = (await at.get(f"/runs/{run['id']}/steps/1")).json()
+    assert (step["status"], step["observation"]) == ("success", "hi")
+    assert [item["stage"] for item in step["chain"]] == [
+        "intent", "validation", "authorization", "approval", "approval", "validation", "authorization", "execution",
+        "state_update",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("policy", "code", "told"),
     [
         (["deny", "not on Sundays"], "policy_denied", "echo was not called: that is not allowed: not on Sundays"),
         ("deny", "policy_denied", "echo was not called: that is not allowed."),
-        ("ask", "approval_unavailable", "a person would have to approve it"),
         ("raise", "policy_failed", "it could not be decided"),
         ("nonsense", "policy_failed", "it could not be decided"),
         ("ALLOW", "policy_failed", "it could not be decided"),

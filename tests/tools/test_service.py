@@ -7,7 +7,7 @@ import pytest
 from dirty_equals import IsStr
 from inline_snapshot import snapshot
 
-from app.core.errors import Conflict, Forbidden, InvalidRequest, NotFound, NotSupported
+from app.core.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from app.core.idempotency import IdempotencyKey
 from app.core.principal import Principal
 from app.tools.arguments import completed, fitted

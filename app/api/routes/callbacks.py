@@ -8,6 +8,8 @@ from starlette.responses import Response
 
 from app.api.body import read_json
 from app.api.context import services_of
+from app.api.openapi import body_of
+from app.runs.callbacks import ProgressSpec
 
 router = APIRouter(tags=["tools"])
 CallId = Annotated[str, Path(max_length=64)]
@@ -22,7 +24,11 @@ async def call_result(request: Request, tool_call_id: CallId) -> Response:
     return Response(_DONE, media_type="application/json")
 
 
-@router.post("/tool-calls/{tool_call_id}/progress", summary="A deferred tool's progress")
+@router.post(
+    "/tool-calls/{tool_call_id}/progress",
+    summary="A deferred tool's progress",
+    openapi_extra=body_of(ProgressSpec),
+)
 async def call_progress(request: Request, tool_call_id: CallId) -> Response:
     body, _ = await read_json(request)
     await services_of(request).callbacks.progress(tool_call_id, _token(request), body)

@@ -369,8 +369,9 @@ async def cancel_run(request: Request, run_id: RunId, wait: bool = False) -> Res
 )
 async def resume_run(request: Request, run_id: RunId) -> Response:
     principal = authenticate(request, "runs:write")
-    body, _ = await read_json(request)
     runs = services_of(request).runs
+    await runs.get(principal, run_id)
+    body, _ = await read_json(request)
     run = await runs.resume(principal, run_id, body)
     return _json(await _view(runs, run), 202)
 
