@@ -35,7 +35,7 @@ class Settings(BaseSettings):
     database_url: str = "sqlite:///./.runwire/runwire.db"
     api_keys: SecretStr = SecretStr("")
     secret_key: SecretStr | None = None
-    public_url: str | None = None
+    public_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$", max_length=2048)] | None = None
     """What tools reach this server under; `None` = the address it is bound to."""
     approve_writes: bool = False
     """Whether `write` tools ask a person first that do not say so themselves."""

@@ -47,7 +47,7 @@ async def _pieces(response: httpx.Response, room: int) -> AsyncGenerator[bytes]:
     """The body, decoded, `room` bytes of it. Raises `RemoteProtocolError` when a compressed one ends early."""
     encoding = response.headers.get("content-encoding", "").strip().lower()
     inflate = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in ("gzip", "x-gzip", "deflate") else None
-    async for chunk in response.aiter_raw(65536):
+    async for chunk in response.aiter_raw():
         piece = chunk[:room] if inflate is None else inflate.decompress(chunk, room)
         room -= len(piece)
         yield piece

@@ -33,7 +33,6 @@ BODIES = {
     "/tools": ToolSpec,
 }
 SETTING = re.compile(r"\b(?:RUNWIRE|OPENAI|ANTHROPIC)_[A-Z_]*[A-Z]\b")
-REFUSED = {"RUNWIRE_APPROVE_WRITES"}
 """Named in a guide because the server refuses it."""
 
 SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"
@@ -90,7 +89,7 @@ def test_a_command_that_does_not_exist_would_be_found() -> None:
 @pytest.mark.parametrize("page", GUIDES, ids=by_name)
 def test_the_settings_that_a_guide_names_exist(page: Path) -> None:
     settings = {variable_of(name) for name in Settings.model_fields}
-    known = settings | {f"{name}_FILE" for name in settings} | OF_THE_COMMAND | REFUSED
+    known = settings | {f"{name}_FILE" for name in settings} | OF_THE_COMMAND
     text = re.sub(r"--build-arg \w+", "", page.read_text(encoding="utf-8"))
     assert set(SETTING.findall(text)) - known == set()
 

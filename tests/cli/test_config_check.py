@@ -129,7 +129,7 @@ async def test_every_reason_against_production_is_told(tmp_path: Path) -> None:
         {"RUNWIRE_EGRESS_ALLOW": "10.0.0.0/99"},
         {"RUNWIRE_MODELS": "{not json"},
         {"RUNWIRE_MODELS": '{"fast": {"provider": "nobody", "model": "m"}}'},
-        {"RUNWIRE_APPROVE_WRITES": "true"},
+        {"RUNWIRE_PUBLIC_URL": "runwire.example/x?y"},
     ],
 )
 def test_what_serve_refuses_is_refused_in_the_same_words(env: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import bindparam, select
 
 from app.core.ids import new_id
+from app.runs.records import DispatchVerdict
 from app.storage.database import Database
 from app.storage.open import Stores
 from app.storage.statement import Statement
@@ -94,7 +95,7 @@ async def test_a_registered_tool_must_still_be_there_for_the_runs_own_tenant(sto
     calls = (a_call(driver.run), a_call(driver.run, 2))
     await driver.append(calls=calls)
 
-    async def verdicts(*registered: bool) -> Sequence[str]:
+    async def verdicts(*registered: bool) -> Sequence[DispatchVerdict]:
         dispatches = tuple(a_dispatch(call, registered=flag) for call, flag in zip(calls, registered, strict=False))
         return (await driver.append(dispatches=dispatches)).dispatches
 

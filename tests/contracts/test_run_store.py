@@ -33,12 +33,14 @@ async def test_a_created_run_reads_back_as_it_was_written(stores: Stores) -> Non
 
 
 async def test_the_callers_trace_context_is_kept_through_queue_and_takeover(stores: Stores) -> None:
-    context = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=1,b=2"}
-    run, _ = await stores.runs.create(new_run(claimed=False, **context), None)
+    traceparent, tracestate = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=1,b=2"
+    new = new_run(claimed=False)
+    new.run.traceparent, new.run.tracestate = traceparent, tracestate
+    run, _ = await stores.runs.create(new, None)
     for owner in ("me", "you"):
         claimed = await stores.runs.claim(run.id, owner)
         assert claimed is not None
-        assert {"traceparent": claimed.traceparent, "tracestate": claimed.tracestate} == context
+        assert (claimed.traceparent, claimed.tracestate) == (traceparent, tracestate)
     without = await started(stores.runs)
     assert (without.run.traceparent, without.run.tracestate) == (None, None)
 

@@ -19,10 +19,13 @@ Behaviours, by path (`?times=N`: how often a `…-then-ok` path misbehaves for o
     /close-before  /close-after  closes the connection without an answer, before or after the effect
     /half                        effect, then half of the announced body; /half-then-ok: so for one call, then answers
     /202                         effect, then `{"status":"working"}`
-    /stats                       `{"connections","requests"}` so far; /release lets every /hold go
+    /became?working=N            a status_url: 404 for a key without an effect, else 202 N times, then `{"output": "found"}`;
+                                 `?status=500` answers so instead. Each question is in the ledger, its `tool` null
+    /stats                       `{"connections","requests","most_at_once"}` so far; /release lets every /hold go
 
 An effect is one fsync-ed JSON line: `{"path","tool","tool_call_id","idempotency_key","attempt","arguments","body_sha256",
-"traceparent","tracestate","baggage","callback_url","callback_token"}`, written before the first byte of the answer.
+"traceparent","tracestate","baggage","authorization","callback_url","callback_token"}`, written before the first byte of the
+answer.
 """
 
 import argparse
@@ -124,6 +127,10 @@ class _Server:
     seen: Counter[str] = field(default_factory=Counter[str])
     connections: int = 0
     requests: int = 0
+    at_once: int = 0
+    most_at_once: int = 0
+    keys: set[str] = field(default_factory=set[str])
+    """Idempotency keys of effects."""
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -147,11 +154,14 @@ class _Server:
             "traceparent": request.headers.get("traceparent"),
             "tracestate": request.headers.get("tracestate"),
             "baggage": request.headers.get("baggage"),
+            "authorization": request.headers.get("authorization"),
             "callback_url": data.get("callback_url"),
             "callback_token": data.get("callback_token"),
         }
         os.write(self.ledger, json.dumps(line).encode() + b"\n")
         os.fsync(self.ledger)
+        if request.path != "/became":
+            self.keys.add(request.headers.get("idempotency-key", ""))
 
     async def answer(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
         """Do what the path says; whether the connection stays open."""
@@ -167,14 +177,50 @@ class _Server:
             return True
         if path == "/close-before":
             return False
-        await asyncio.sleep(request.number("ms", 0) / 1000)
+        if path == "/became":
+            await _send(writer, *self.became(request))
+            return True
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await asyncio.sleep(request.number("ms", 0) / 1000)
+            self.effect(request)
+            return await self.after_effect(path, request, writer)
+        finally:
+            self.at_once -= 1
+
+    def became(self, request: _Request) -> tuple[int, bytes]:
+        asked = cast("dict[str, str]", json.loads(request.body))
+        assert asked == {
+            "tool_call_id": request.headers["webhook-id"],
+            "idempotency_key": request.headers["idempotency-key"],
+        }
+        known = asked["idempotency_key"] in self.keys
         self.effect(request)
-        return await self.after_effect(path, request, writer)
+        status = request.number("status", 0)
+        if status:
+            return status, _json({"detail": f"status {status}"})
+        if not known:
+            return 404, _json({"detail": "never received"})
+        self.seen[f"became {asked['tool_call_id']}"] += 1
+        if self.seen[f"became {asked['tool_call_id']}"] <= request.number("working", 0):
+            return 202, _json({"status": "working"})
+        return 200, _json({"output": "found"})
 
     def plain(self, path: str, request: _Request) -> tuple[int, str, bytes]:
         match path:
             case "/stats":
-                return 200, "", _json({"connections": self.connections, "requests": self.requests})
+                return (
+                    200,
+                    "",
+                    _json(
+                        {
+                            "connections": self.connections,
+                            "requests": self.requests,
+                            "most_at_once": self.most_at_once,
+                        }
+                    ),
+                )
             case "/release":
                 self.released.set()
                 return 200, "", b"{}"

@@ -12,7 +12,7 @@ from app.tools.plugins import PluginSet
 from app.tools.policy import Policy
 from app.tools.policy_api import PolicyAnswer, PolicyRequest, ToolPolicy
 from app.tools.service import ToolService
-from tests.tools.support import ME, Bench, call
+from tests.tools.support import ME, Bench, call, ran
 
 pytestmark = pytest.mark.anyio
 
@@ -55,8 +55,8 @@ async def test_a_call_that_a_restart_takes_up_is_asked_about_again() -> None:
     at = bench(Authority(policy=asked.policy()))
     bound = await at.bound("refund")
     wanted = call("refund", {"order": "A1"})
-    assert (await bound.run(wanted)).status == "success"
-    again = await bound.run(wanted, sent_before=1)
+    assert (await ran(bound.run(wanted))).status == "success"
+    again = await ran(bound.run(wanted, sent_before=1))
     assert [request.tool_call_id for request in asked.requests] == [wanted.tool_call_id] * 2
     assert (again.status, len(at.journal.dispatches)) == ("unknown", 1)  # it was sent before: no denial
     assert again.error is not None
@@ -77,10 +77,10 @@ async def test_scopes_come_before_the_policy_and_must_be_held_now_too() -> None:
         return held.pop(0)
 
     bound = await (at := bench(Authority(current_scopes=current, policy=asked.policy()))).bound("refund")
-    found = [(await bound.run(call("refund", {"order": "A1"}))).status for _ in range(4)]
+    found = [(await ran(bound.run(call("refund", {"order": "A1"})))).status for _ in range(4)]
     assert (found, len(asked.requests), len(at.journal.dispatches)) == (["success", *["denied"] * 3], 1, 1)
     poor = await at.bound("refund", context=at.context(Principal(ME.tenant, ME.subject, frozenset({"runs:write"}))))
-    assert (await poor.run(call("refund", {"order": "A1"}))).status == "denied"
+    assert (await ran(poor.run(call("refund", {"order": "A1"})))).status == "denied"
     assert len(asked.requests) == 1
 
 
@@ -90,7 +90,7 @@ async def test_a_policy_that_does_not_come_to_a_verdict_denies() -> None:
         return "allow"
 
     at = bench(Authority(policy=Policy(ToolPolicy(for_ever, "slow"), answer_s=0.01)))
-    outcome = await (await at.bound("refund")).run(call("refund", {"order": "A1"}))
+    outcome = await ran((await at.bound("refund")).run(call("refund", {"order": "A1"})))
     assert outcome.error is not None
     assert (outcome.status, outcome.error["code"], at.journal.dispatches) == ("denied", "policy_failed", [])
 
@@ -101,5 +101,5 @@ async def test_a_policy_that_does_not_come_to_a_verdict_denies() -> None:
 )
 async def test_no_answer_but_the_word_is_a_yes(answer: object) -> None:
     at = bench(Authority(policy=Asked(answer).policy()))
-    outcome = await (await at.bound("refund")).run(call("refund", {"order": "A1"}))
+    outcome = await ran((await at.bound("refund")).run(call("refund", {"order": "A1"})))
     assert (outcome.status, at.journal.dispatches) == ("denied", [])
