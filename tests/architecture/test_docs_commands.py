@@ -33,7 +33,6 @@ BODIES = {
     "/tools": ToolSpec,
 }
 SETTING = re.compile(r"\b(?:RUNWIRE|OPENAI|ANTHROPIC)_[A-Z_]*[A-Z]\b")
-"""Named in a guide because the server refuses it."""
 
 SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"
 
