@@ -45,11 +45,13 @@ if TYPE_CHECKING:
         FieldProblem,
         Forbidden,
         Gone,
+        Interrupt,
         InvalidRequest,
         NotFound,
         Page,
         ProblemError,
         RateLimited,
+        Response,
         Run,
         RunStream,
         ServerError,
@@ -61,8 +63,8 @@ if TYPE_CHECKING:
 
 _CLIENT = frozenset(
     (
-        "Client", "ClientError", "Conflict", "ConnectionFailed", "Event", "FieldProblem", "Forbidden", "Gone", "InvalidRequest",
-        "NotFound", "Page", "ProblemError", "RateLimited", "Run", "RunStream", "ServerError", "Step", "StreamLost",
+        "Client", "ClientError", "Conflict", "ConnectionFailed", "Event", "FieldProblem", "Forbidden", "Gone", "Interrupt",
+        "InvalidRequest", "NotFound", "Page", "ProblemError", "RateLimited", "Response", "Run", "RunStream", "ServerError", "Step", "StreamLost",
         "Unauthorized", "UnexpectedAnswer",
     )
 )  # fmt: skip
@@ -90,6 +92,7 @@ __all__ = [
     "FieldProblem",
     "Forbidden",
     "Gone",
+    "Interrupt",
     "InvalidRequest",
     "Message",
     "ModelAnswer",
@@ -106,6 +109,7 @@ __all__ = [
     "ProposedCall",
     "RateLimited",
     "ReasoningDelta",
+    "Response",
     "Run",
     "RunStream",
     "ServerError",

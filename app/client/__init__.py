@@ -17,6 +17,7 @@ from app.client.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
+from app.client.interrupts import Interrupt, Response
 from app.client.stream import RunStream
 from app.client.values import Event, Page, Run, Step
 
@@ -29,11 +30,13 @@ __all__ = [
     "FieldProblem",
     "Forbidden",
     "Gone",
+    "Interrupt",
     "InvalidRequest",
     "NotFound",
     "Page",
     "ProblemError",
     "RateLimited",
+    "Response",
     "Run",
     "RunStream",
     "ServerError",

@@ -8,6 +8,7 @@ from app.client.address import Address
 from app.client.connection import Connection
 from app.client.registries import Agents, Models, Tools
 from app.client.runs import Runs
+from app.client.tool_calls import ToolCalls
 from app.client.values import JsonObject
 
 
@@ -45,6 +46,7 @@ class Client:
         self.runs = Runs(self._connection)
         self.agents = Agents(self._connection)
         self.tools = Tools(self._connection)
+        self.tool_calls = ToolCalls(self._connection)
         self.models = Models(self._connection)
 
     async def info(self) -> JsonObject:

@@ -106,6 +106,28 @@ class Tools(Registry):
         )
         return self._connection.object_of(answer, "an envelope")
 
+    async def rotate_secret(self, name: str, *, idempotency_key: str | None = None) -> JsonObject:
+        """Make a new signing secret, beside which the old one signs for 24 h: `{"signing_secret", "old_secret_expires_at"}`.
+
+        The same `idempotency_key` gives the same secret again for 24 hours; without one each call makes another.
+        """
+        path = f"{path_of(self.kind, name)}/rotate-secret"
+        return self._connection.object_of(
+            await self._connection.request("POST", path, key=_key(idempotency_key)), "a signing secret"
+        )
+
+    async def disable(self, name: str, reason: str = "") -> JsonObject:
+        """Switch a tool off, plugins too: its next calls are denied, calls under way are not cut. The switch's state."""
+        return await self._switch(name, {"disabled": True, "reason": reason})
+
+    async def enable(self, name: str) -> JsonObject:
+        """Switch it on again. The switch's state: `{"disabled", "reason", "by", "at", "history"}`."""
+        return await self._switch(name, {"disabled": False})
+
+    async def _switch(self, name: str, body: JsonObject) -> JsonObject:
+        path = f"{path_of(self.kind, name)}/disabled"
+        return self._connection.object_of(await self._connection.request("PUT", path, body=encode(body)), "a switch")
+
 
 class Models(Named):
     """The models that the server has a name for: aliases and plugins, never their keys."""

@@ -8,6 +8,7 @@ import orjson
 
 from app.client.connection import Answer, Connection, Params, encode, path_of
 from app.client.errors import ConnectionFailed, ProblemError
+from app.client.interrupts import Response
 from app.client.keys import idempotency_key as _key
 from app.client.retries import AGAIN, Attempts
 from app.client.stream import RunStream
@@ -96,14 +97,16 @@ class Runs:
         config: Mapping[str, Any] | None = None,
         on_disconnect: OnDisconnect | None = None,
         events: Sequence[str] | None = None,
+        hold: bool = False,
         idempotency_key: str | None = None,
     ) -> RunStream:
         """Post a run and read its events. It is posted when the first event is asked for.
 
-        `events`: the types wanted; `run`, `interrupt`, `finish`, `error` and `end` always come.
+        `events`: the types wanted; `run`, `interrupt`, `finish`, `error` and `end` always come. The stream ends when the
+        run waits for somebody (`stream.run.status == "interrupted"`); with `hold` it stays and goes on with the run.
         """
         body = _body(agent, input, thread_id, context, metadata, config, on_disconnect)
-        return RunStream(self._connection, body=body, key=_key(idempotency_key), events=events)
+        return RunStream(self._connection, body=body, key=_key(idempotency_key), events=events, hold=hold)
 
     async def get(self, run_id: str) -> Run:
         return self._run(await self._connection.request("GET", path_of("runs", run_id)))
@@ -144,11 +147,20 @@ class Runs:
                 return
 
     def follow(
-        self, run_id: str, *, after: int = 0, events: Sequence[str] | None = None, tail: bool = False
+        self,
+        run_id: str,
+        *,
+        after: int = 0,
+        events: Sequence[str] | None = None,
+        tail: bool = False,
+        hold: bool = False,
     ) -> RunStream:
-        """The run's events beyond the one with id `after`, then live. `tail` without `after`: only what is new from now on."""
+        """The run's events beyond the one with id `after`, then live. `tail` without `after`: only what is new from now on.
+
+        `hold`: the stream stays while the run waits for somebody. Without it it ends then, at once if nothing is new.
+        """
         path_of(run_id)
-        return RunStream(self._connection, run_id=run_id, after=after, events=events, tail=tail)
+        return RunStream(self._connection, run_id=run_id, after=after, events=events, tail=tail, hold=hold)
 
     async def events(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Page[Event]:
         """A page of the run's events so far."""
@@ -198,6 +210,17 @@ class Runs:
         except TimeoutError:
             pass
         raise TimeoutError(f"Run {run_id} is not finished after {timeout_s:g} s; it goes on.")
+
+    async def resume(self, run_id: str, responses: Sequence[Response]) -> Run:
+        """Answer interrupts of a run that waits; it goes on when all of them are answered. The Run after that.
+
+        All answers are kept or none. A request that may have been taken is not sent again: read the run after a
+        `ConnectionFailed`. Raises `Conflict` (`interrupt_resolved`: another answer was first; `interrupt_expired`,
+        `run_not_interrupted`), `NotFound` (`interrupt_not_found`), `InvalidRequest` (an answer does not fit).
+        """
+        body = encode({"responses": [response.to_json() for response in responses]})
+        path = f"{path_of('runs', run_id)}/resume"
+        return self._run(await self._connection.request("POST", path, body=body, key=_key(None), repeatable=False))
 
     async def cancel(self, run_id: str, *, wait: bool = False) -> Run:
         """Stop the run. `wait`: until it has stopped; without it the Run may still say `running`."""

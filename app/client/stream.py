@@ -14,8 +14,10 @@ from httpx_sse import EventSource, ServerSentEvent
 
 from app.client.connection import Connection, Params, path_of
 from app.client.errors import ClientError, ProblemError, StreamLost
+from app.client.fields import JsonObject, NotOurs, object_of, objects
+from app.client.interrupts import Interrupt
 from app.client.retries import AGAIN, Attempts
-from app.client.values import Event, JsonObject, Run, object_of
+from app.client.values import FINISHED, Event, Run
 
 HEALTHY_S = 15.0
 """A connection that lasted so long and was then cut was not a failed attempt: some proxies cut every stream in time."""
@@ -49,6 +51,7 @@ class RunStream:
         key: str | None = None,
         events: Sequence[str] | None = None,
         tail: bool = False,
+        hold: bool = False,
     ) -> None:
         if after < 0:
             raise ValueError("`after` is the id of an event, 0 or more.")
@@ -59,6 +62,7 @@ class RunStream:
         self._key = key
         self._selection = None if events is None else ",".join(events)
         self._tail = tail
+        self._hold = hold
         self._over = False
         self._begun = False
         self._held: AsyncGenerator[Event] | None = None
@@ -112,7 +116,7 @@ class RunStream:
                 async with aclosing(self._one_connection()) as events:
                     async for event in events:
                         yield event
-                return
+                continue
             except (httpx.RequestError, _Cut) as error:
                 if isinstance(error, httpx.LocalProtocolError):
                     raise connection.failed(error, 1) from error
@@ -161,7 +165,10 @@ class RunStream:
                         return
             if self.run is None or self.run.status != "interrupted":
                 raise _Cut("the stream stopped before its end")
-            self._over = True  # the run is parked: it waits for somebody
+            # The run is parked: it waits for somebody. A POST's stream cannot be held, so the run is followed from here.
+            if self._hold and response.request.method != "POST":
+                raise _Cut("the stream was not held open")
+            self._over = not self._hold
         finally:
             with suppress(httpx.HTTPError):
                 await response.aclose()
@@ -173,6 +180,8 @@ class RunStream:
             return await self._connection.open("POST", "/runs/stream", params=given, body=self._body, key=self._key)
         if self._tail and not self.last_id:
             params["tail"] = "true"
+        if self._hold:
+            params["hold"] = "true"
         path = f"{path_of('runs', self.run_id)}/stream"
         return await self._connection.open("GET", path, params=params, last_id=self.last_id)
 
@@ -220,8 +229,17 @@ class RunStream:
             self.run = replace(self.run, output=data["return_values"])
         elif event.event == "error":
             self.run = replace(self.run, error=data)
-        elif event.event == "interrupt" and isinstance(data.get("interrupts"), list):
-            self.run = replace(self.run, interrupts=data["interrupts"])
+        elif event.event == "interrupt":
+            self.run = replace(self.run, interrupts=[*self.run.interrupts, *_asked(event)])
+
+
+def _asked(event: Event) -> list[Interrupt]:
+    """The questions of an `interrupt` event; one that cannot be answered, as it has no id, is left to its `data`."""
+    asked: list[Interrupt] = []
+    for item in objects(event.data.get("interrupts")):
+        with suppress(NotOurs):
+            asked.append(Interrupt.of(item))
+    return asked
 
 
 def _told(known: Run | None, run_id: str | None, data: Mapping[str, Any]) -> Run:
@@ -234,6 +252,8 @@ def _told(known: Run | None, run_id: str | None, data: Mapping[str, Any]) -> Run
     if known is None:
         told = data.get("run_id")
         known = Run(run_id or (told if isinstance(told, str) else ""), "running")
+    if known.status == "interrupted" or facts.get("status") in FINISHED:
+        facts["interrupts"] = []  # all were answered, or nobody needs to
     return replace(known, **facts)
 
 

@@ -1,21 +1,27 @@
 """Values: what a server says, as frozen dataclasses that tolerate fields they do not know and miss."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar, cast
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from app.client.fields import (
+    JsonObject,
+    JsonObjects,
+    NotOurs,
+    number,
+    object_of,
+    objects,
+    optional_object,
+    optional_text,
+    optional_time,
+    required_text,
+)
+from app.client.interrupts import Interrupt
 
 T = TypeVar("T")
 
-JsonObject = dict[str, Any]
-JsonObjects = list[JsonObject]
-
 FINISHED = frozenset(("success", "error", "cancelled"))
 """Statuses that a run never leaves."""
-
-
-class NotOurs(ValueError):
-    """JSON that lacks what every Runwire server says. The message names what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,8 @@ class Run:
     """The agent's return values: `{"output": …}`."""
     error: JsonObject | None = None
     """`{"code", "message", …}` of a failed run."""
-    interrupts: list[JsonObject] = field(default_factory=list[JsonObject])
+    interrupts: list[Interrupt] = field(default_factory=list[Interrupt])
+    """What it waits for somebody to answer: `client.runs.resume`."""
     iterations: int = 0
     attempt: int = 0
     usage: JsonObject = field(default_factory=dict[str, Any])
@@ -69,24 +76,24 @@ class Run:
     def of(cls, value: object) -> "Run":
         """A Run from its JSON. Raises `NotOurs`."""
         data = object_of(value, "a run")
-        steps = _objects(data.get("intermediate_steps"))
+        steps = objects(data.get("intermediate_steps"))
         return cls(
-            id=_required_text(data, "id", "a run"),
-            status=_required_text(data, "status", "a run"),
-            thread_id=_text(data, "thread_id"),
-            agent=_text(data, "agent"),
-            stop_reason=_text(data, "stop_reason"),
+            id=required_text(data, "id", "a run"),
+            status=required_text(data, "status", "a run"),
+            thread_id=optional_text(data, "thread_id"),
+            agent=optional_text(data, "agent"),
+            stop_reason=optional_text(data, "stop_reason"),
             input=data.get("input"),
-            output=_object(data, "output"),
-            error=_object(data, "error"),
-            interrupts=_objects(data.get("interrupts")),
-            iterations=_number(data, "iterations"),
-            attempt=_number(data, "attempt"),
-            usage=_object(data, "usage") or {},
-            created_at=_time(data, "created_at"),
-            started_at=_time(data, "started_at"),
-            finished_at=_time(data, "finished_at"),
-            metadata=_object(data, "metadata") or {},
+            output=optional_object(data, "output"),
+            error=optional_object(data, "error"),
+            interrupts=[Interrupt.of(item) for item in objects(data.get("interrupts"))],
+            iterations=number(data, "iterations"),
+            attempt=number(data, "attempt"),
+            usage=optional_object(data, "usage") or {},
+            created_at=optional_time(data, "created_at"),
+            started_at=optional_time(data, "started_at"),
+            finished_at=optional_time(data, "finished_at"),
+            metadata=optional_object(data, "metadata") or {},
             intermediate_steps=None if data.get("intermediate_steps") is None else [Step.of(step) for step in steps],
             data=data,
         )
@@ -120,7 +127,7 @@ class Step:
     @property
     def tool(self) -> str | None:
         """The tool's name."""
-        return _text(self.action, "tool")
+        return optional_text(self.action, "tool")
 
     @classmethod
     def of(cls, value: object) -> "Step":
@@ -128,19 +135,19 @@ class Step:
         data = object_of(value, "a step")
         duration = data.get("duration_ms")
         return cls(
-            step=_number(data, "step"),
-            status=_required_text(data, "status", "a step"),
-            iteration=_number(data, "iteration"),
-            tool_call_id=_text(data, "tool_call_id"),
-            action=_object(data, "action") or {},
+            step=number(data, "step"),
+            status=required_text(data, "status", "a step"),
+            iteration=number(data, "iteration"),
+            tool_call_id=optional_text(data, "tool_call_id"),
+            action=optional_object(data, "action") or {},
             observation=data.get("observation"),
-            error=_object(data, "error"),
-            started_at=_time(data, "started_at"),
+            error=optional_object(data, "error"),
+            started_at=optional_time(data, "started_at"),
             duration_ms=duration if isinstance(duration, int | float) else None,
-            chain=_objects(data.get("chain")),
-            attempts=_objects(data.get("attempts")),
-            idempotency_key=_text(data, "idempotency_key"),
-            envelope=_object(data, "envelope"),
+            chain=objects(data.get("chain")),
+            attempts=objects(data.get("attempts")),
+            idempotency_key=optional_text(data, "idempotency_key"),
+            envelope=optional_object(data, "envelope"),
             data=data,
         )
 
@@ -152,7 +159,8 @@ class Event:
     id: int
     """The run's own number: 1, 2, 3, …"""
     event: str
-    """`run`, `output`, `action`, `step`, `usage`, `finish`, `error`, `end`; a later version may have others."""
+    """`run`, `output`, `action`, `progress`, `step`, `interrupt`, `usage`, `finish`, `error`, `end`; a later version may have
+    others."""
     data: JsonObject
     raw: str = field(repr=False)
     """The data as JSON text."""
@@ -172,46 +180,15 @@ class Page(Generic[T]):
     next_cursor: str | None = None
 
 
-def object_of(value: object, what: str) -> JsonObject:
-    """`value` as a JSON object. Raises `NotOurs`."""
-    if not isinstance(value, dict):
-        raise NotOurs(f"{what} that is not a JSON object")
-    return cast("JsonObject", value)
-
-
-def _required_text(data: Mapping[str, Any], name: str, what: str) -> str:
-    value = data.get(name)
-    if not isinstance(value, str):
-        raise NotOurs(f"{what} without `{name}`")
-    return value
-
-
-def _text(data: Mapping[str, Any], name: str) -> str | None:
-    value = data.get(name)
-    return value if isinstance(value, str) else None
-
-
-def _number(data: Mapping[str, Any], name: str) -> int:
-    value = data.get(name)
-    return value if isinstance(value, int) else 0
-
-
-def _object(data: Mapping[str, Any], name: str) -> JsonObject | None:
-    value = data.get(name)
-    return cast("JsonObject", value) if isinstance(value, dict) else None
-
-
-def _objects(value: object) -> list[JsonObject]:
-    items = cast("list[object]", value) if isinstance(value, list) else []
-    return [cast("JsonObject", item) for item in items if isinstance(item, dict)]
-
-
-def _time(data: Mapping[str, Any], name: str) -> datetime | None:
-    value = data.get(name)
-    if not isinstance(value, str):
-        return None
-    try:
-        at = datetime.fromisoformat(value)  # RFC 3339 with `Z` from Python 3.11 on
-    except ValueError:
-        return None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
+__all__ = [
+    "FINISHED",
+    "Event",
+    "Interrupt",
+    "JsonObject",
+    "JsonObjects",
+    "NotOurs",
+    "Page",
+    "Run",
+    "Step",
+    "object_of",
+]

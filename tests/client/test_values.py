@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.client import Run, Step
+from app.client import Interrupt, Run, Step
 from app.client.values import NotOurs
 from tests.client.network import run_json
 
 
 def test_a_run_has_every_field_of_the_contract() -> None:
     step = {"step": 1, "status": "success", "action": {"tool": "echo"}, "duration_ms": 1.5, "observation": ["a"]}
-    data = run_json(later={"x": 1}, intermediate_steps=[step], interrupts=[{"id": "i"}])
+    data = run_json(later={"x": 1}, intermediate_steps=[step], interrupts=[{"id": "i", "reason": "later"}])
     run = Run.of(data)
     assert run == Run(
         id="run-1",
@@ -21,7 +21,7 @@ def test_a_run_has_every_field_of_the_contract() -> None:
         stop_reason="finish",
         input="hi",
         output={"output": "done"},
-        interrupts=[{"id": "i"}],
+        interrupts=[Interrupt("i", "later", data={"id": "i", "reason": "later"})],
         iterations=1,
         attempt=1,
         usage={"total_tokens": 3},
