@@ -154,7 +154,7 @@ def build(settings: Settings) -> Parts:
         approve_writes=settings.approve_writes,
     )
     agents = AgentService(stores.agents, models, tools, loop_plugins)
-    assembler = LoopAssembler(models, tools, new_id, loop_plugins)
+    assembler = LoopAssembler(models, tools, new_id, loop_plugins, stores.waits.call)
     hub = Hub()
     dispatcher = LocalDispatcher(
         store=stores.runs,

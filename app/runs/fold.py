@@ -13,6 +13,7 @@ from app.core.messages import Message
 from app.core.usage import Usage
 from app.runs.event_data import waiting_of
 from app.runs.records import CallRecord, RunRecord
+from app.tools.waits import taken
 
 
 def fold(run: RunRecord, messages: Sequence[Message], calls: Sequence[CallRecord], now: int = 0) -> LoopState:
@@ -116,6 +117,9 @@ def _open(call: PlannedCall, record: CallRecord, now: int) -> OpenCall:
         return OpenCall(call, record.attempts, waiting=waiting, resumed=resumed)
     if record.attempts:
         call = replace(call, dispatched=tuple(record.attempt_log))
+    if record.late_result is not None:  # the tool called back before its 202 was read
+        began = record.created_at if record.started_at is None else record.started_at
+        return OpenCall(call, record.attempts, resumed=Resumed(taken(began, record.tool_version), record.late_result))
     if record.wait is not None and record.answer is not None:  # allowed, and then sent: as it was allowed
         return OpenCall(call, record.attempts, resumed=Resumed(waiting_of(record.wait), record.answer))
     return OpenCall(call, record.attempts)

@@ -1,6 +1,6 @@
 """Assembling a run's loop from its pinned spec: settings, planner, model and tools."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -28,7 +28,7 @@ from app.core.principal import Principal
 from app.core.values import immutable
 from app.runs.inputs import prompt_inputs
 from app.runs.loop_plugins import LoopPlugins, plugin_failure
-from app.runs.records import RunRecord
+from app.runs.records import CallRecord, RunRecord
 from app.tools.approval import ApprovalRule, rule_of
 from app.tools.runner import BoundTools, RecordDispatch, ToolRunContext
 
@@ -56,12 +56,19 @@ class LoopParts:
 
 class LoopAssembler:
     def __init__(
-        self, models: ModelBuilder, tools: ToolBinder, new_id: IdFactory, plugins: LoopPlugins | None = None
+        self,
+        models: ModelBuilder,
+        tools: ToolBinder,
+        new_id: IdFactory,
+        plugins: LoopPlugins | None = None,
+        call: Callable[[str], Awaitable[CallRecord | None]] | None = None,
     ) -> None:
+        """`call`: a call's row by its id, where tools may call back."""
         self._models = models
         self._tools = tools
         self._new_id = new_id
         self._plugins = plugins or LoopPlugins()
+        self._call = call
 
     async def assemble(
         self, run: RunRecord, record_dispatch: RecordDispatch, around_model: Callable[[ModelCall], ModelCall]
@@ -123,8 +130,13 @@ class LoopAssembler:
                 new_id=self._new_id,
                 record_dispatch=record_dispatch,
                 approvals=_approvals(settings.interrupt_on),
+                late_result=self._late_result,
             ),
         )
+
+    async def _late_result(self, tool_call_id: str) -> Mapping[str, object] | None:
+        record = None if self._call is None else await self._call(tool_call_id)
+        return None if record is None else record.late_result
 
     async def _trimmer(self, settings: AgentSettings, pinned: Mapping[str, object]) -> Trimmer:
         setting = settings.trim_intermediate_steps

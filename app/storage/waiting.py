@@ -238,8 +238,9 @@ def _deliver(tx: Tx, call_id: str, result: Mapping[str, object], now: int) -> st
         if call.late_result == result:
             return call.run_id
         raise Conflict("The call has another result already.", code="result_exists")
-    late = call.wait_until is not None and call.wait_until <= now
-    if call.state not in ("dispatched", "waiting") or late or (call.wait or {}).get("reason", "deferred") != "deferred":
+    # One that was sent may call back before its 202 is read; what it waited for before it was sent is past.
+    waits = call.wait_until is not None and call.wait_until > now and (call.wait or {}).get("reason") == "deferred"
+    if call.state != "dispatched" and not (call.state == "waiting" and waits):
         raise Gone("The call is over: its result came too late.", code="call_over")
     tx.run(_LATE_RESULT, {"call_id": call_id, "new_result": text(result)})
     return call.run_id

@@ -15,6 +15,7 @@ from app.tools.attempt import Attempt, Send, Sending, backoff_s, may_repeat
 from app.tools.authority import Call, Ruling
 from app.tools.compiled import CompiledTool
 from app.tools.ending import End, Live, denied, disabled, output_end, running_attempt, settled, withdrawn
+from app.tools.late import called_back
 from app.tools.reconcile import Pace, ask
 from app.tools.run_context import ToolRunContext
 from app.tools.signing import idempotency_key
@@ -150,6 +151,10 @@ class Execution:
         number = sent_before
         while True:
             if attempt is not None:
+                if attempt.kind == "uncertain":
+                    said = await called_back(tool, self._run, self._call, result_place(self._run, self._call))
+                    if said is not None:
+                        return said
                 if attempt.kind == "uncertain" and tool.status is not None and not (tool.idempotent and number < limit):
                     attempt = await self._reconciled(tool.status.prepare(sending), attempt, ends)
                 if attempt.kind == "output":

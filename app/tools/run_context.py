@@ -24,6 +24,14 @@ class RecordDispatch(Protocol):
         ...
 
 
+LateResult = Callable[[str], Awaitable[Mapping[str, object] | None]]
+"""By the call's id: what the tool has called back with so far."""
+
+
+async def _nothing_came(_: str) -> None:
+    """Nobody calls back."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRunContext:
     """What the calls of one run share."""
@@ -36,6 +44,8 @@ class ToolRunContext:
     handle_tool_errors: bool | str = True
     """What a tool's error does: the model reads its text, reads this text instead, or (false) the run ends."""
     new_id: Callable[[], str] = new_id
+    late_result: LateResult = _nothing_came
+    """Asked where an attempt's outcome is uncertain."""
     may_wait: bool = True
     """Whether a call may wait for an answer: in a run. Outside one nobody would be there to be asked."""
     approvals: Mapping[str, Sequence[ApprovalRule]] = field(default_factory=dict[str, Sequence[ApprovalRule]])

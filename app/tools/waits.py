@@ -51,6 +51,15 @@ def deferred(tool: CompiledTool, live: Live, until_ms: int) -> Waiting:
     return Waiting("deferred", until_ms, _facts(live, tool))
 
 
+def taken(began_ms: int, tool_version: int | None) -> Waiting:
+    """The wait of a call that a restart cut before the tool said that it would answer later: it has answered."""
+    chain = [
+        {"stage": stage, "verdict": "ok", "at": began_ms, "detail": "before the restart"}
+        for stage in ("intent", "validation", "authorization")
+    ]
+    return Waiting("deferred", began_ms, {"started_at": began_ms, "chain": chain, "tool_version": tool_version})
+
+
 def decided(call: PlannedCall, tool: str, live: Live, resumed: Resumed) -> tuple[PlannedCall, End | None]:
     """The call as a person or the caller wants it, and its end where it is not to be made."""
     answer = resumed.answer

@@ -24,7 +24,8 @@ _BODY = events(answer_chunks("an answer that is broken off"))
 @pytest.fixture
 async def own(tmp_path: Path) -> AsyncIterator[RunwireServer]:
     """A server of the test's own."""
-    with RunwireServer.open(tmp_path) as running:
+    env = {"RUNWIRE_PUBLIC_URL": "http://runwire.test"}  # the port is another one after a restart
+    with RunwireServer.open(tmp_path, env=env) as running:
         yield running
 
 
