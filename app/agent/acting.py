@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
+from app.agent.deadline import Deadline, OutOfTime
 from app.agent.ports import CutReason, Planner, Round, ToolRunner, Waiting
 from app.agent.records import CallWaits, Record, RoundClosed, StepDone
 from app.agent.settings import AgentSettings
@@ -11,7 +12,7 @@ from app.agent.state import LoopState, OpenCall
 
 
 async def act(
-    state: LoopState, settings: AgentSettings, tools: ToolRunner, deadline: float | None
+    state: LoopState, settings: AgentSettings, tools: ToolRunner, deadline: Deadline
 ) -> AsyncGenerator[tuple[Record, ...]]:
     """Run the open calls of the round; yields `StepDone`s as they finish. The caller then tells the rest: `close_round`.
 
@@ -62,21 +63,17 @@ async def _run(item: OpenCall, tools: ToolRunner) -> None:
         item.outcome = result
 
 
-async def _run_one(item: OpenCall, tools: ToolRunner, deadline: float | None) -> None:
-    if deadline is None:
+async def _run_one(item: OpenCall, tools: ToolRunner, deadline: Deadline) -> None:
+    if deadline.never:
         await _run(item, tools)
         return
-    scope = asyncio.timeout_at(deadline)
-    try:
-        async with scope:
+    with suppress(OutOfTime):
+        async with deadline.limit():
             await _run(item, tools)
-    except TimeoutError:
-        if not scope.expired():
-            raise
 
 
 async def _run_many(
-    todo: list[OpenCall], tools: ToolRunner, at_once: int, deadline: float | None
+    todo: list[OpenCall], tools: ToolRunner, at_once: int, deadline: Deadline
 ) -> AsyncGenerator[tuple[Record, ...]]:
     """All calls as tasks behind one gate; whatever is finished at a wake-up is told together, the last ones by the caller.
 
@@ -102,9 +99,9 @@ async def _run_many(
     try:
         while left:
             try:
-                async with asyncio.timeout_at(deadline):
+                async with deadline.limit():
                     await wake.wait()
-            except TimeoutError:
+            except OutOfTime:
                 return
             wake.clear()
             if failed:

@@ -9,10 +9,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from app.agent.acting import act, close_round
+from app.agent.deadline import Deadline, OutOfTime
 from app.agent.parse_policy import INCOMPLETE, Handled, Unhandled, handle
 from app.agent.ports import Decision, Delta, ParseError, PlannedCall, Planner, ProposedAction, ToolRunner, Turn
 from app.agent.records import Answered, Failed, Finished, Output, Parked, Record, StepDone, StopReason
-from app.agent.settings import AgentSettings
+from app.agent.settings import AgentSettings, Limits
 from app.agent.state import LoopState, OpenCall
 from app.agent.stop import concludes, is_repeat, limit_reached, stopped
 from app.core.actions import AgentAction, AgentActionMessageLog, AgentFinish
@@ -52,7 +53,7 @@ async def execute(
             yield (*closing, end) if end is not None else closing
             if end is not None:
                 return
-        reason = limit_reached(state, settings, out_of_time=_expired(deadline))
+        reason = limit_reached(state, settings, out_of_time=deadline.passed)
         if reason is not None:
             async with aclosing(_stop(state, settings, planner, reason, new_id)) as stopping:
                 async for records in stopping:
@@ -71,7 +72,7 @@ async def execute(
                         yield (Output(iteration, message_id, chunk),)
                 if decision is None:
                     raise ModelError("The planner ended without a decision.", code="model_empty_response")
-            except _OutOfTime:
+            except OutOfTime:
                 pass
         if decision is None:
             async with aclosing(_stop(state, settings, planner, "max_execution_time", new_id)) as stopping:
@@ -86,39 +87,25 @@ async def execute(
         yield (taken.answered,)
 
 
-class _OutOfTime(Exception):
-    """The run's time is used up; never leaves this module."""
-
-
-def _deadline(state: LoopState, settings: AgentSettings) -> float | None:
+def _deadline(state: LoopState, settings: AgentSettings) -> Deadline:
     """The loop time at which the run's active time is used up."""
     if settings.max_execution_time is None:
-        return None
-    return asyncio.get_running_loop().time() + settings.max_execution_time - state.active_s
+        return Deadline(None)
+    return Deadline(asyncio.get_running_loop().time() + settings.max_execution_time - state.active_s)
 
 
-def _expired(deadline: float | None) -> bool:
-    return deadline is not None and asyncio.get_running_loop().time() >= deadline
+def _within(chunks: AsyncGenerator[Delta | Decision], deadline: Deadline) -> AsyncGenerator[Delta | Decision]:
+    """`chunks`, each awaited no longer than the deadline, which is then `OutOfTime`."""
+    return chunks if deadline.never else _until(chunks, deadline)
 
 
-def _within(chunks: AsyncGenerator[Delta | Decision], deadline: float | None) -> AsyncGenerator[Delta | Decision]:
-    """`chunks`, each awaited no longer than the deadline. Only the deadline's own expiry becomes `_OutOfTime`."""
-    return chunks if deadline is None else _until(chunks, deadline)
-
-
-async def _until(chunks: AsyncGenerator[Delta | Decision], deadline: float) -> AsyncGenerator[Delta | Decision]:
+async def _until(chunks: AsyncGenerator[Delta | Decision], deadline: Deadline) -> AsyncGenerator[Delta | Decision]:
     async with aclosing(chunks):
         while True:
-            scope = asyncio.timeout_at(deadline)
-            try:
-                async with scope:
-                    chunk = await anext(chunks)
-            except StopAsyncIteration:
+            async with deadline.limit():
+                chunk = await anext(chunks, None)
+            if chunk is None:
                 return
-            except TimeoutError:
-                if scope.expired():
-                    raise _OutOfTime from None
-                raise
             yield chunk
 
 
@@ -151,12 +138,13 @@ async def _take(
     decision: Decision,
     message_id: str,
     new_id: IdFactory,
-    deadline: float | None,
+    deadline: Deadline,
 ) -> _Taken:
     """Count the decision, number its calls, open the round."""
     outcome = decision.outcome
     proposed: tuple[ProposedAction, ...] = ()
     end: Finished | Failed | None = None
+    unread = False
     if isinstance(outcome, AgentFinish):
         end = Finished(outcome, "finish")
         if "output" not in outcome.return_values:
@@ -170,6 +158,7 @@ async def _take(
             end = Failed("output_parsing_error", handled.message)
             proposed = _not_made(decision.message)
         else:
+            unread = True
             action = AgentAction(EXCEPTION_TOOL, handled.observation, handled.log)
             proposed = (ProposedAction(action, refusal=handled.observation),)
     if end is None and is_repeat(state.rounds, settings, [item.action for item in proposed]):
@@ -178,22 +167,20 @@ async def _take(
     state.usage.add_model_call(decision.tokens)
     if decision.message is not None:
         state.messages.append(decision.message)
-    calls = _number(state, settings, proposed, new_id)
-    state.usage.tool_calls += len(calls)
+    calls = _number(state, Limits() if unread else settings.limits, proposed, new_id)
+    if not unread:  # an answer that could not be read calls no tool
+        state.usage.tool_calls += len(calls)
     state.open_message = decision.message if calls else None
     state.open_calls = [OpenCall(call) for call in calls]
     return _Taken(_answered(state.iteration, message_id, decision, calls), end)
 
 
-async def _handled(settings: AgentSettings, error: ParseError, deadline: float | None) -> Handled | Unhandled:
+async def _handled(settings: AgentSettings, error: ParseError, deadline: Deadline) -> Handled | Unhandled:
     """What the policy says; a plugin's that takes longer than the run may has said nothing."""
-    scope = asyncio.timeout_at(deadline)
     try:
-        async with scope:
+        async with deadline.limit():
             return await handle(settings.handle_parsing_errors, error)
-    except TimeoutError:
-        if not scope.expired():
-            raise
+    except OutOfTime:
         return Handled(INCOMPLETE, error.message)
 
 
@@ -213,11 +200,11 @@ def _not_made(message: Message | None) -> tuple[ProposedAction, ...]:
 
 
 def _number(
-    state: LoopState, settings: AgentSettings, actions: tuple[ProposedAction, ...], new_id: IdFactory
+    state: LoopState, limits: Limits, actions: tuple[ProposedAction, ...], new_id: IdFactory
 ) -> tuple[PlannedCall, ...]:
     """Steps in call order with our own ids; the calls beyond a cap are marked, so that nothing is sent for them."""
     calls: list[PlannedCall] = []
-    per_round, total = settings.limits.max_tool_calls_per_round, settings.limits.max_tool_calls
+    per_round, total = limits.max_tool_calls_per_round, limits.max_tool_calls
     used = state.usage.tool_calls
     for position, proposed in enumerate(actions):
         state.step += 1
@@ -266,7 +253,7 @@ async def _stop(
         iteration = state.iteration + 1
         turn = Turn(state.messages, state.before, state.rounds, iteration, new_id)
         decision: Decision | None = None
-        deadline = asyncio.get_running_loop().time() + CONCLUDE_S
+        deadline = Deadline(asyncio.get_running_loop().time() + CONCLUDE_S)
         async with aclosing(_until(planner.conclude(turn), deadline)) as chunks:
             try:
                 async for chunk in chunks:
@@ -274,7 +261,7 @@ async def _stop(
                         decision = chunk
                     else:
                         yield (Output(iteration, message_id, chunk),)
-            except (_OutOfTime, ModelError):
+            except (OutOfTime, ModelError):
                 pass
         if decision is not None and isinstance(decision.outcome, AgentFinish):
             state.usage.add_model_call(decision.tokens)

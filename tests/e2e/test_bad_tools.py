@@ -113,7 +113,6 @@ async def test_a_connection_closed_before_the_effect_is_not_repeated_blindly(
         ("/error", "error", "no_order"),
         ("/status/404", "error", "tool_http_error"),
         ("/redirect", "error", "tool_redirect"),
-        ("/202", "unknown", "deferred_not_supported"),
     ],
 )
 async def test_a_definite_answer_is_not_asked_for_again(

@@ -32,6 +32,18 @@ async def test_max_iterations_stops_with_success_and_says_so(client: httpx.Async
     assert (none["stop_reason"], none["iterations"]) == ("max_iterations", 0)
 
 
+async def test_no_model_call_follows_the_time_limit(client: httpx.AsyncClient) -> None:
+    """Timers may fire up to a millisecond early: the clock then still says that there is time."""
+    turn = calls(("echo", {"text": "kept"}), ("hang", {}))
+    bodies = [
+        run_body(scripted(turn), "echo", "hang", agent={"max_execution_time": 0.001 + ms / 3000}) for ms in range(60)
+    ]
+    runs = [await finished(client, body) for body in bodies]
+    assert {(run["stop_reason"], run["error"] and run["error"]["code"]) for run in runs} == {
+        ("max_execution_time", None)
+    }
+
+
 async def test_max_execution_time_keeps_the_steps_that_finished_before(client: httpx.AsyncClient) -> None:
     turn = calls(("echo", {"text": "kept"}), ("hang", {}))
     run = await finished(client, run_body(scripted(turn), "echo", "hang", agent={"max_execution_time": 0.4}))
