@@ -67,7 +67,9 @@ class LocalDispatcher:
         """Runs that wait for a place, first come first, and since when."""
         self._rejections: Counter[str] = Counter()
         self._drivers: dict[str, tuple[Driver, asyncio.Task[None]]] = {}
-        self._claiming: set[asyncio.Task[None]] = set()
+        self._claiming: dict[str, asyncio.Task[None]] = {}
+        self._claim_again: set[str] = set()
+        """Runs of which something was heard while their claim was under way: it may have seen them as they were before."""
         self._cancelled: set[str] = set()
         self._retries: dict[str, int] = {}
         self._pauses: dict[str, asyncio.TimerHandle] = {}
@@ -184,7 +186,7 @@ class LocalDispatcher:
             timer.cancel()
         for driver, _ in self._drivers.values():
             driver.leave()
-        tasks = [*self._claiming, *self._waking, *(task for _, task in self._drivers.values())]
+        tasks = [*self._claiming.values(), *self._waking, *(task for _, task in self._drivers.values())]
         if tasks:
             await asyncio.wait(tasks, timeout=grace_s)
         for task in tasks:
@@ -196,9 +198,19 @@ class LocalDispatcher:
             self._claim_soon(self._queue.popitem(last=False)[0])
 
     def _claim_soon(self, run_id: str) -> None:
-        task = asyncio.create_task(self._claim(run_id))
-        self._claiming.add(task)
-        task.add_done_callback(self._claiming.discard)
+        """One claim of a run at a time: a second would take it from the driver that the first one starts."""
+        if run_id in self._claiming:
+            self._claim_again.add(run_id)
+            return
+        task = self._claiming[run_id] = asyncio.create_task(self._claim(run_id))
+        task.add_done_callback(lambda _: self._claimed(run_id))
+
+    def _claimed(self, run_id: str) -> None:
+        del self._claiming[run_id]
+        again = run_id in self._claim_again
+        self._claim_again.discard(run_id)
+        if again and run_id not in self._drivers and not self._stopping:
+            self._claim_soon(run_id)
 
     async def _claim(self, run_id: str) -> None:
         clear_contextvars()  # those of whatever made room for it
@@ -236,7 +248,8 @@ class LocalDispatcher:
                 raise
         finally:
             driving.close()  # stopped before its first step
-            self._drivers.pop(run_id, None)
+            if run_id in self._drivers and self._drivers[run_id][0] is driver:
+                del self._drivers[run_id]
             self._cancelled.discard(run_id)
             parked = driver.parked_until is not None and not broken
             self._hub.close(run_id, broken=broken, parked=parked)
@@ -264,7 +277,7 @@ class LocalDispatcher:
             log.error("run_not_woken", run_id=run_id, code=error.code)
             self._wake_in(run_id, LAST_RETRY_S)
             return
-        if ready and run_id not in self._drivers:
+        if ready and run_id not in self._drivers and run_id not in self._claiming:
             self._forget_timer(run_id)
             self.submit(run_id)
 

@@ -68,7 +68,9 @@ _EXPIRED = Statement(
         _i.run_id == _RUN, _i.state == "pending", _i.expires_at <= bindparam("now", type_=_i.expires_at.type)
     )
 )
-_PARKING = Statement(select(_r.status, _r.parked, _r.owner, _r.finished_at).where(_r.id == _RUN))
+_PARKING = Statement(
+    select(_r.status, _r.parked, _r.owner, _r.finished_at, _r.cancel_requested).where(_r.id == _RUN)
+)
 _READY = Statement(
     select(func.count()).where(
         _k.run_id == _RUN,
@@ -217,6 +219,8 @@ def _wake(tx: Tx, run_id: str, now: int) -> bool:
     row = tx.one(_PARKING, {"run": run_id})
     if row is None or row[1] is None or row[2] is not None or row[3] is not None:
         return False
+    if row[4]:  # by a server that died before it could end the run
+        return True
     expired = tx.all(_EXPIRED, {"run": run_id, "now": now})
     for interrupt_id, call_id in expired:
         _settle(tx, interrupt_id, call_id, {"decision": "expired"}, "expired", None, now)
