@@ -136,6 +136,7 @@ class LocalDispatcher:
             self.submit(run_id)
         for run_id, until_ms in await self._waits.parked():
             self._wake_at(run_id, until_ms)
+            self.wake(run_id)  # its answer may have been kept just before the server stopped
 
     def start_now(self, run: RunRecord, history: list[Message] | None) -> None:
         self._start(run, lambda driver: driver.begin(history))
@@ -272,26 +273,30 @@ class LocalDispatcher:
     async def _look(self, run_id: str) -> None:
         clear_contextvars()
         try:
-            ready = await self._waits.wake(run_id)
+            woken = await self._waits.wake(run_id)
         except RunwireError as error:
             log.error("run_not_woken", run_id=run_id, code=error.code)
             self._wake_in(run_id, LAST_RETRY_S)
             return
-        if ready and run_id not in self._drivers and run_id not in self._claiming:
+        if run_id in self._drivers or run_id in self._claiming:
+            return
+        if woken.ready:
             self._forget_timer(run_id)
             self.submit(run_id)
+        elif woken.until_ms is not None:
+            self._wake_at(run_id, woken.until_ms)
 
     def _wake_at(self, run_id: str, until_ms: int) -> None:
-        self._wake_in(run_id, max(0.0, (until_ms - now_ms()) / 1000 + LATE_S))
+        self._wake_in(run_id, max(0.0, (until_ms - now_ms()) / 1000) + LATE_S)
 
     def _wake_in(self, run_id: str, seconds: float) -> None:
         self._forget_timer(run_id)
         # A longer timer than the loop takes, or a clock that is set back, only makes it look once more.
-        self._timers[run_id] = asyncio.get_running_loop().call_later(min(seconds, LONGEST_TIMER_S), self._due, run_id)
+        timer = asyncio.get_running_loop().call_later(min(seconds, LONGEST_TIMER_S), self._due, run_id)
+        self._timers[run_id] = timer
 
     def _due(self, run_id: str) -> None:
         self._timers.pop(run_id, None)
-        self._wake_in(run_id, LAST_RETRY_S)  # if it is not ready yet, or cannot be looked up
         self.wake(run_id)
 
     def _forget_timer(self, run_id: str) -> bool:

@@ -69,7 +69,7 @@ class RunStore(Protocol):
         ...
 
     async def unfinished(self) -> Sequence[tuple[str, RunStatus]]:
-        """(id, status) of every pending or running run, oldest first: what a starting server takes up."""
+        """(id, status) of every pending or running run but the parked ones, oldest first: what a starting server takes up."""
         ...
 
     async def request_cancel(self, tenant: str, run_id: str) -> RunRecord | None:

@@ -16,6 +16,15 @@ class Answer:
     decided: Mapping[str, object]
 
 
+@immutable
+class Woken:
+    """What there is to do for a parked run. Neither is set for one that is driven or over."""
+
+    ready: bool = False
+    until_ms: int | None = None
+    """It still waits: when to look again."""
+
+
 class WaitStore(Protocol):
     async def answer(self, tenant: str, run_id: str, answers: Sequence[Answer], by: str) -> tuple[RunRecord, bool]:
         """Keep all answers or none; the run after that, and whether it can go on (it is then pending).
@@ -39,11 +48,8 @@ class WaitStore(Protocol):
         """Add an event to a parked run's journal; `None` when the run is driven or over."""
         ...
 
-    async def wake(self, run_id: str) -> bool:
-        """Whether a parked run has something to do now: answers, or the end of a wait. Expired questions are closed.
-
-        False for a run that is driven, over, or still waits.
-        """
+    async def wake(self, run_id: str) -> "Woken":
+        """Look whether a parked run has something to do now: answers, or the end of a wait. Expired questions are closed."""
         ...
 
     async def parked(self) -> Sequence[tuple[str, int]]:

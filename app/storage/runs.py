@@ -59,7 +59,14 @@ _CLAIM = Statement(
     .where(_c.id == _id, _DRIVEN | ((_c.status == "interrupted") & (_c.cancel_requested == 1)))
     .returning(*RUN_COLUMNS)
 )
-_UNFINISHED = Statement(select(_c.id, _c.status).where(_c.finished_at.is_(None), _DRIVEN).order_by(_c.id))
+_UNFINISHED = Statement(
+    select(_c.id, _c.status)
+    .where(
+        _c.finished_at.is_(None),
+        (_c.status == "pending") | ((_c.status == "running") & (_c.parked.is_(None) | _c.owner.is_not(None))),
+    )
+    .order_by(_c.id)
+)
 _CANCEL = Statement(
     update(runs)
     .values(cancel_requested=1)

@@ -8,7 +8,7 @@ from app.core.clock import now_ms
 from app.core.errors import Conflict, Gone, NotFound
 from app.core.events import EventType, wire
 from app.runs.records import Append, Batch, CallRecord, RunRecord
-from app.runs.waiting import Answer
+from app.runs.waiting import Answer, Woken
 from app.storage.database import Database, Tx
 from app.storage.journal_rows import write_batch
 from app.storage.rows import CALL_COLUMNS, RUN_COLUMNS, call_record, run_record, text, value_of
@@ -68,9 +68,7 @@ _EXPIRED = Statement(
         _i.run_id == _RUN, _i.state == "pending", _i.expires_at <= bindparam("now", type_=_i.expires_at.type)
     )
 )
-_PARKING = Statement(
-    select(_r.status, _r.parked, _r.owner, _r.finished_at, _r.cancel_requested).where(_r.id == _RUN)
-)
+_PARKING = Statement(select(_r.status, _r.parked, _r.owner, _r.finished_at, _r.cancel_requested).where(_r.id == _RUN))
 _READY = Statement(
     select(func.count()).where(
         _k.run_id == _RUN,
@@ -90,6 +88,8 @@ _PARKED = Statement(
     .where(_r.finished_at.is_(None), _r.parked.is_not(None), _r.owner.is_(None), _k.state == "waiting")
     .group_by(_k.run_id)
 )
+_NEXT_QUESTION = Statement(select(func.min(_i.expires_at)).where(_i.run_id == _RUN, _i.state == "pending"))
+_NEXT_WAIT = Statement(select(func.min(_k.wait_until)).where(_k.run_id == _RUN, _k.state == "waiting"))
 _CALL = Statement(select(*CALL_COLUMNS).where(_k.id == bindparam("call_id", type_=_k.id.type)))
 
 
@@ -162,7 +162,7 @@ class SqlWaitStore:
     async def tell(self, run_id: str, event: EventType, data: Mapping[str, object]) -> Batch | None:
         return await self._db.write(lambda tx: _tell(tx, run_id, event, data))
 
-    async def wake(self, run_id: str) -> bool:
+    async def wake(self, run_id: str) -> Woken:
         now = self._clock()
         return await self._db.write(lambda tx: _wake(tx, run_id, now))
 
@@ -215,22 +215,28 @@ def _tell(tx: Tx, run_id: str, event: EventType, data: Mapping[str, object]) -> 
     return batch
 
 
-def _wake(tx: Tx, run_id: str, now: int) -> bool:
+def _wake(tx: Tx, run_id: str, now: int) -> Woken:
     row = tx.one(_PARKING, {"run": run_id})
     if row is None or row[1] is None or row[2] is not None or row[3] is not None:
-        return False
+        return Woken()
     if row[4]:  # by a server that died before it could end the run
-        return True
-    expired = tx.all(_EXPIRED, {"run": run_id, "now": now})
-    for interrupt_id, call_id in expired:
+        return Woken(ready=True)
+    for interrupt_id, call_id in tx.all(_EXPIRED, {"run": run_id, "now": now}):
         _settle(tx, interrupt_id, call_id, {"decision": "expired"}, "expired", None, now)
     if row[0] == "interrupted":
-        if _show_pending(tx, run_id):
-            return False
-        tx.run(_RESUME, {"run": run_id})
-        return True
+        if not _show_pending(tx, run_id):
+            tx.run(_RESUME, {"run": run_id})
+            return Woken(ready=True)
+        return Woken(until_ms=_next(tx, _NEXT_QUESTION, run_id))
     ready = tx.one(_READY, {"run": run_id, "now": now})
-    return ready is not None and ready[0] > 0
+    if ready is not None and ready[0] > 0:
+        return Woken(ready=True)
+    return Woken(until_ms=_next(tx, _NEXT_WAIT, run_id))
+
+
+def _next(tx: Tx, statement: Statement, run_id: str) -> int | None:
+    row = tx.one(statement, {"run": run_id})
+    return None if row is None else row[0]
 
 
 def _deliver(tx: Tx, call_id: str, result: Mapping[str, object], now: int) -> str:
