@@ -25,7 +25,9 @@ def check(
     Exit codes: 0 usable, 1 with --strict when there are warnings, 2 the server would not start.
     """
     from app.cli.config_check import EXIT_UNUSABLE, EXIT_WARNINGS, examine, lines
+    from app.cli.working_directory import look_there_for_modules
 
+    look_there_for_modules()
     found = examine(host=host, port=port, demo=demo or None)
     if as_json:
         import json

@@ -46,8 +46,10 @@ def serve(
 ) -> None:
     """Start the server."""
     from app.cli.serve import EXIT_SETTINGS, run_server
+    from app.cli.working_directory import look_there_for_modules
     from app.settings import SettingsError, load, name_warnings
 
+    look_there_for_modules()
     try:
         settings = load(host=host, port=port, demo=demo or None)
     except SettingsError as error:

@@ -100,6 +100,8 @@ async def serve(settings: Settings, *, on_ready: "asyncio.Future[str] | None" = 
             limit_concurrency=_connections(settings.max_connections),
             timeout_keep_alive=KEEP_ALIVE_S,
             log_config=None,
+            # what it says of its start and its stop is for debugging: a line of our own says that the server is up
+            log_level={"info": "warning"}.get(settings.log_level, settings.log_level),
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=max(1, int(settings.shutdown_grace_s)),

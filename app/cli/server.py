@@ -5,7 +5,7 @@ from typing import cast
 
 from app.cli.layout import Column
 from app.cli.listing import as_said, text_of
-from app.cli.session import Session
+from app.cli.session import Session, say
 from app.cli.text import one_line
 
 FIRST = ("name", "provider", "model")
@@ -24,10 +24,12 @@ async def list_models(session: Session) -> None:
     columns = [
         Column(name.upper(), 0 if name == "name" else at, cut=name not in FIRST) for at, name in enumerate(names)
     ]
-    if found:
-        screen.table(columns, [[one_line(model.get(name), 200) for name in names] for model in found])
-    elif screen.terminal:
-        screen.line("(no models)", "dim")
+    if not found:
+        say(
+            "No model has a name here. Agents name others as provider:model; the operator names some by RUNWIRE_MODELS."
+        )
+        return
+    screen.table(columns, [[one_line(model.get(name), 200) for name in names] for model in found])
 
 
 async def show_info(session: Session) -> None:

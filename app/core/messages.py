@@ -60,6 +60,12 @@ class Message:
             body["status"] = self.status
         return body
 
+    def shown(self) -> dict[str, object]:
+        """As callers read it, and may send it back: without `provider_blocks`, which only a provider can make."""
+        body = self.to_json()
+        body.pop("provider_blocks", None)
+        return body
+
     @classmethod
     def from_json(cls, body: Mapping[str, object]) -> "Message":
         """The inverse of `to_json`, for what we stored ourselves (input from outside is checked by the API's schema)."""

@@ -178,6 +178,8 @@ def _blocks(message: Message) -> list[Block]:
         if content:
             plain = message.content if isinstance(message.content, str) else None
             result["content"] = plain or content
+        if message.status == "error":
+            result["is_error"] = True
         return [result]
     if message.role != "assistant":
         return _content(message.content)

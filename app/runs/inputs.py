@@ -71,6 +71,7 @@ def _message(item: object, pointer: str) -> Message:
         tuple(ToolCall(call.id, call.name, call.args) for call in spec.tool_calls),
         spec.tool_call_id,
         spec.name,
+        spec.refusal,
         status="error" if spec.status == "error" else None,
     )
 

@@ -188,7 +188,8 @@ class RegisteredAgentSpec(AgentSpec):
 class ToolCallSpec(Spec):
     id: Annotated[str, Field(min_length=1)]
     name: str
-    args: JsonObject
+    args: JsonObject | str
+    """Text where the model's JSON could not be parsed: as `GET /runs/{id}/messages` shows it."""
 
 
 class MessageSpec(Spec):
@@ -199,6 +200,7 @@ class MessageSpec(Spec):
     tool_calls: Annotated[list[ToolCallSpec], Field(max_length=1024)] = []
     tool_call_id: str | None = None
     name: str | None = None
+    refusal: str | None = None
     status: Literal["success", "error"] | None = None
 
     @model_validator(mode="after")
@@ -209,7 +211,9 @@ class MessageSpec(Spec):
             raise ValueError("`tool_call_id` belongs to a message of role `tool`, which must have it")
         if self.status is not None and self.role != "tool":
             raise ValueError("only a tool message has `status`")
-        if self.content is None and not self.tool_calls:
+        if self.refusal is not None and self.role != "assistant":
+            raise ValueError("only an assistant message has `refusal`")
+        if self.content is None and not self.tool_calls and self.refusal is None:
             raise ValueError("`content` is missing")
         return self
 

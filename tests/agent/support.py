@@ -135,6 +135,7 @@ class Ended:
 
     records: list[Record]
     end: Finished | Failed
+    state: LoopState
 
     @property
     def steps(self) -> list[StepDone]:
@@ -159,4 +160,4 @@ async def run_loop(planner: ScriptedPlanner, tools: BoundTools, settings: AgentS
     records = [record async for group in execute(state, settings, planner, tools, new_id=new_id) for record in group]
     end = records[-1]
     assert isinstance(end, Finished | Failed)
-    return Ended(records, end)
+    return Ended(records, end, state)

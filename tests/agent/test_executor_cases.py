@@ -290,6 +290,19 @@ async def test_the_same_parse_error_on_every_turn_is_a_repeat() -> None:
     assert [step.call.action.tool for step in ended.steps] == ["_Exception"] * 4
 
 
+async def test_an_answer_that_could_not_be_read_is_no_tool_call() -> None:
+    unread = {"parse_error": {"message": "no"}}
+    last = {"finish": {"return_values": {"output": "42"}, "log": ""}}
+    settings = AgentSettings(limits=Limits(max_tool_calls=1))
+    ended, ledger = await ended_by([unread, A, unread, unread, last], settings, repeat_last=False)
+    assert isinstance(ended.end, Finished)
+    assert (ended.end.stop_reason, ended.end.finish.return_values) == ("finish", {"output": "42"})
+    assert ended.state.usage.tool_calls == 1
+    assert [event[0] for event in ledger.events].count("start") == 1
+    said = {step.outcome.observation for step in ended.steps if step.call.action.tool == "_Exception"}
+    assert said == {"Invalid or incomplete response"}
+
+
 @pytest.mark.parametrize("limit", [{"max_iterations": 1}, {"max_iterations": 0}, {"limits": Limits(max_repeats=0)}])
 async def test_generate_gives_the_model_one_last_word_A_G01(limit: dict[str, Any]) -> None:
     settings = AgentSettings(early_stopping_method="generate", **limit)

@@ -171,7 +171,7 @@ async def test_the_quickstarts_plugin_is_found_and_answers(tmp_path: Path) -> No
     (start,) = [block for block in blocks(QUICKSTART) if "RUNWIRE_PLUGINS" in block]
     (call,) = [block for block in blocks(QUICKSTART) if "invoke lookup_order" in block]
     (tmp_path / "my_tools.py").write_text(source, encoding="utf-8")
-    assert start.split()[:2] == ["PYTHONPATH=.", "RUNWIRE_PLUGINS=my_tools"]
+    assert start.split()[:3] == ["RUNWIRE_PLUGINS=my_tools", ".venv/bin/runwire", "serve"]
     with RunwireServer.open(tmp_path, keys="", env={"RUNWIRE_PLUGINS": "my_tools"}, args=("--demo",)) as server:
         shown = await shell(typed(call, server), {"RUNWIRE_URL": server.url, "NO_COLOR": "1"})
     assert json.loads(shown) == {"item": "lamp", "total": 40}

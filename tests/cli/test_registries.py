@@ -181,6 +181,16 @@ async def test_agents_models_and_the_server_are_told(demo_server: RunwireServer,
     assert demo_server.url in shown.out
 
 
+async def test_a_server_without_named_models_says_so_beside_the_output(
+    demo_server: RunwireServer, tmp_path: Path
+) -> None:
+    listed = await cli(demo_server, tmp_path, "models", "ls")
+    assert (listed.code, listed.out) == (0, "")
+    assert listed.err.startswith("runwire: No model has a name here.")
+    as_json = await cli(demo_server, tmp_path, "models", "ls", "--json")
+    assert (as_json.code, as_json.out, as_json.err) == (0, "", "")
+
+
 async def test_models_are_listed_without_their_keys(tmp_path: Path) -> None:
     models = json.dumps(
         {"fast": {"provider": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1", "api_key_env": "FAST_KEY"}}

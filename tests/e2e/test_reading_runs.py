@@ -164,3 +164,24 @@ async def test_results_of_parallel_tools_reach_the_model_in_call_order(client: h
     assert results == [("call_1", "waited 300"), ("call_2", "waited 150"), ("call_3", "waited 1")]
     steps = (await client.get(f"/runs/{run_id}/steps")).json()["data"]
     assert [item["observation"] for item in steps] == ["waited 300", "waited 150", "waited 1"]
+
+
+async def test_the_messages_of_a_run_can_be_posted_again(client: httpx.AsyncClient) -> None:
+    broken = {"tool_calls": [], "invalid_tool_calls": [{"id": "c", "name": "echo", "args": "{no", "error": "no JSON"}]}
+    script = scripted(calls(("fail", {"message": "no"})), broken, says("done"))
+    run = (await client.post("/runs/wait", json=run_body(script, "echo", "fail"))).json()
+    shown = (await client.get(f"/runs/{run['id']}/messages")).json()["data"]
+    refused = {"role": "assistant", "content": None, "refusal": "I will not."}
+    more = [*shown, {"role": "user", "content": "harm"}, refused, {"role": "user", "content": "and now?"}]
+    assert {message.get("status") for message in shown if message["role"] == "tool"} == {"error"}
+    assert "{no" in [call["args"] for message in shown for call in message.get("tool_calls", ())]
+    again = (await client.post("/runs/wait", json=run_body(scripted(says("hi")), text={"messages": more}))).json()
+    assert again["status"] == "success", again
+    told = (await client.get(f"/runs/{again['id']}/messages")).json()["data"]
+    assert told[:-1] == more
+
+
+async def test_a_refusal_is_an_assistants(client: httpx.AsyncClient) -> None:
+    text = {"messages": [{"role": "user", "content": "go", "refusal": "no"}]}
+    answer = await client.post("/runs", json=run_body(scripted(says("hi")), text=text))
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/input/messages/0")

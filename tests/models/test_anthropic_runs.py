@@ -91,7 +91,7 @@ async def test_thinking_goes_back_unchanged_in_later_rounds_and_after_a_restart(
     ]
     deltas = [item.data["delta"] for item in found if item.event == "output"]
     assert {"type": "reasoning", "text": "I add"} in deltas
-    assert messages[1]["provider_blocks"] == {"anthropic": [*FIRST[:3], "toolu_1"]}
+    assert all("provider_blocks" not in message for message in messages)
 
 
 async def test_a_kill_in_the_second_round_asks_again_with_the_same_thinking(demo: RunwireServer) -> None:

@@ -163,6 +163,23 @@ def test_texts_to_stop_at_are_sent_unless_params_name_others() -> None:
     assert "stop_sequences" not in sent(ModelRequest(HISTORY, stop=("\n",)))
 
 
+def test_a_result_of_a_call_that_failed_says_so() -> None:
+    calls = (ToolCall("a", "find", {}), ToolCall("b", "find", {}), ToolCall("c", "find", {}))
+    results = (
+        Message("tool", "found", tool_call_id="a"),
+        Message("tool", "no such order", tool_call_id="b", status="error"),
+        Message("tool", "", tool_call_id="c", status="error"),
+    )
+    history = (Message("user", "go"), Message("assistant", tool_calls=calls), *results)
+    wanted = [
+        {"type": "tool_result", "tool_use_id": "a", "content": "found"},
+        {"type": "tool_result", "tool_use_id": "b", "content": "no such order", "is_error": True},
+        {"type": "tool_result", "tool_use_id": "c", "is_error": True},
+    ]
+    for _ in range(2):  # the second time from the messages' cache
+        assert turns(*history)[2]["content"] == wanted
+
+
 # --- the prompt cache -------------------------------------------------------------------------------------------------
 
 

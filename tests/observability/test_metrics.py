@@ -176,6 +176,19 @@ async def test_a_tool_that_the_model_made_up_is_no_label(client: httpx.AsyncClie
     assert "invented_by_model" not in (await scrape(client)).text
 
 
+async def test_runs_that_are_posted_count_by_their_route(client: httpx.AsyncClient) -> None:
+    before = await scrape(client)
+    body = run_body(scripted(says("x")))
+    assert (await client.post("/runs", json=body)).status_code == 201
+    assert (await client.post("/runs/stream", json=body)).status_code == 200
+    assert (await client.post("/runs", json={})).status_code == 422
+    name = "runwire_http_requests_total"
+    for route, status, times in (("/runs", "201", 1), ("/runs/stream", "200", 1), ("/runs", "422", 1)):
+        assert await moved(client, before, name, route=route, method="POST", status=status) == times
+    assert await moved(client, before, "runwire_http_request_duration_seconds_count", route="/runs") == 2
+    assert await moved(client, before, name, route="unmatched") == 0
+
+
 async def test_requests_count_by_template_and_never_by_path(client: httpx.AsyncClient) -> None:
     before = await scrape(client)
     run = await ran(client, run_body(scripted(says("x")), metadata={"ticket": "planted-metadata"}))

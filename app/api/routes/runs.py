@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from app.api.body import read_body, read_json
 from app.api.context import authenticate, services_of, trace_of
@@ -323,7 +324,7 @@ async def get_step(request: Request, run_id: RunId, step: Annotated[int, Path(ge
 async def list_messages(request: Request, run_id: RunId, format: Format = None) -> Response:
     principal = authenticate(request, "runs:read")
     messages = await services_of(request).runs.messages(principal, run_id)
-    return _json({"data": [message.to_json() if format is None else message_json(message) for message in messages]})
+    return _json({"data": [message.shown() if format is None else message_json(message) for message in messages]})
 
 
 @router.get(
@@ -376,12 +377,21 @@ async def resume_run(request: Request, run_id: RunId) -> Response:
     return _json(await _view(runs, run), 202)
 
 
+class _Shortcut(Route):
+    """A plain route that says which it is, as FastAPI's own do: requests are counted and logged by it."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:  # pyright: ignore[reportImplicitOverride]
+        match, child = super().matches(scope)
+        child["route"] = self
+        return match, child
+
+
 def shortcuts() -> list[Route]:
     """The two routes that runs are posted to, without FastAPI's matching of included routers and its dependencies.
 
     They come before the router, whose same routes stay for the document. Measured: 4% of the CPU of a short run.
     """
     return [
-        Route("/runs/stream", stream_new_run, methods=["POST"], include_in_schema=False),
-        Route("/runs", create_run, methods=["POST"], include_in_schema=False),
+        _Shortcut("/runs/stream", stream_new_run, methods=["POST"], include_in_schema=False),
+        _Shortcut("/runs", create_run, methods=["POST"], include_in_schema=False),
     ]
