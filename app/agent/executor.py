@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from app.agent.acting import act, close_round
+from app.agent.deadline import Deadline, OutOfTime
 from app.agent.parse_policy import INCOMPLETE, Handled, Unhandled, handle
 from app.agent.ports import Decision, Delta, ParseError, PlannedCall, Planner, ProposedAction, ToolRunner, Turn
 from app.agent.records import Answered, Failed, Finished, Output, Parked, Record, StepDone, StopReason
@@ -52,7 +53,7 @@ async def execute(
             yield (*closing, end) if end is not None else closing
             if end is not None:
                 return
-        reason = limit_reached(state, settings, out_of_time=_expired(deadline))
+        reason = limit_reached(state, settings, out_of_time=deadline.passed)
         if reason is not None:
             async with aclosing(_stop(state, settings, planner, reason, new_id)) as stopping:
                 async for records in stopping:
@@ -71,7 +72,7 @@ async def execute(
                         yield (Output(iteration, message_id, chunk),)
                 if decision is None:
                     raise ModelError("The planner ended without a decision.", code="model_empty_response")
-            except _OutOfTime:
+            except OutOfTime:
                 pass
         if decision is None:
             async with aclosing(_stop(state, settings, planner, "max_execution_time", new_id)) as stopping:
@@ -86,39 +87,25 @@ async def execute(
         yield (taken.answered,)
 
 
-class _OutOfTime(Exception):
-    """The run's time is used up; never leaves this module."""
-
-
-def _deadline(state: LoopState, settings: AgentSettings) -> float | None:
+def _deadline(state: LoopState, settings: AgentSettings) -> Deadline:
     """The loop time at which the run's active time is used up."""
     if settings.max_execution_time is None:
-        return None
-    return asyncio.get_running_loop().time() + settings.max_execution_time - state.active_s
+        return Deadline(None)
+    return Deadline(asyncio.get_running_loop().time() + settings.max_execution_time - state.active_s)
 
 
-def _expired(deadline: float | None) -> bool:
-    return deadline is not None and asyncio.get_running_loop().time() >= deadline
+def _within(chunks: AsyncGenerator[Delta | Decision], deadline: Deadline) -> AsyncGenerator[Delta | Decision]:
+    """`chunks`, each awaited no longer than the deadline, which is then `OutOfTime`."""
+    return chunks if deadline.never else _until(chunks, deadline)
 
 
-def _within(chunks: AsyncGenerator[Delta | Decision], deadline: float | None) -> AsyncGenerator[Delta | Decision]:
-    """`chunks`, each awaited no longer than the deadline. Only the deadline's own expiry becomes `_OutOfTime`."""
-    return chunks if deadline is None else _until(chunks, deadline)
-
-
-async def _until(chunks: AsyncGenerator[Delta | Decision], deadline: float) -> AsyncGenerator[Delta | Decision]:
+async def _until(chunks: AsyncGenerator[Delta | Decision], deadline: Deadline) -> AsyncGenerator[Delta | Decision]:
     async with aclosing(chunks):
         while True:
-            scope = asyncio.timeout_at(deadline)
-            try:
-                async with scope:
-                    chunk = await anext(chunks)
-            except StopAsyncIteration:
+            async with deadline.limit():
+                chunk = await anext(chunks, None)
+            if chunk is None:
                 return
-            except TimeoutError:
-                if scope.expired():
-                    raise _OutOfTime from None
-                raise
             yield chunk
 
 
@@ -151,7 +138,7 @@ async def _take(
     decision: Decision,
     message_id: str,
     new_id: IdFactory,
-    deadline: float | None,
+    deadline: Deadline,
 ) -> _Taken:
     """Count the decision, number its calls, open the round."""
     outcome = decision.outcome
@@ -188,15 +175,12 @@ async def _take(
     return _Taken(_answered(state.iteration, message_id, decision, calls), end)
 
 
-async def _handled(settings: AgentSettings, error: ParseError, deadline: float | None) -> Handled | Unhandled:
+async def _handled(settings: AgentSettings, error: ParseError, deadline: Deadline) -> Handled | Unhandled:
     """What the policy says; a plugin's that takes longer than the run may has said nothing."""
-    scope = asyncio.timeout_at(deadline)
     try:
-        async with scope:
+        async with deadline.limit():
             return await handle(settings.handle_parsing_errors, error)
-    except TimeoutError:
-        if not scope.expired():
-            raise
+    except OutOfTime:
         return Handled(INCOMPLETE, error.message)
 
 
@@ -269,7 +253,7 @@ async def _stop(
         iteration = state.iteration + 1
         turn = Turn(state.messages, state.before, state.rounds, iteration, new_id)
         decision: Decision | None = None
-        deadline = asyncio.get_running_loop().time() + CONCLUDE_S
+        deadline = Deadline(asyncio.get_running_loop().time() + CONCLUDE_S)
         async with aclosing(_until(planner.conclude(turn), deadline)) as chunks:
             try:
                 async for chunk in chunks:
@@ -277,7 +261,7 @@ async def _stop(
                         decision = chunk
                     else:
                         yield (Output(iteration, message_id, chunk),)
-            except (_OutOfTime, ModelError):
+            except (OutOfTime, ModelError):
                 pass
         if decision is not None and isinstance(decision.outcome, AgentFinish):
             state.usage.add_model_call(decision.tokens)
