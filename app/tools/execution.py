@@ -278,11 +278,9 @@ class Execution:
     def _began_ms(self) -> int:
         """From when the deadline counts, the same after a crash: when the call was made, allowed, or its turn first came."""
         call = self._call
-        allowed = answered_ms(self._resumed)
-        if allowed is not None:
-            return allowed
         if self._tool.line is None:
-            return call_time_ms(call.tool_call_id)
+            allowed = answered_ms(self._resumed)
+            return call_time_ms(call.tool_call_id) if allowed is None else allowed
         first = call.dispatched[0].get("at") if call.dispatched else self._live.started_at
         return first if isinstance(first, int) else call_time_ms(call.tool_call_id)
 

@@ -144,6 +144,30 @@ async def test_after_a_crash_the_status_url_is_asked_and_a_waiting_call_keeps_it
     assert [item["arguments"] for item in mine(own_tools, name)] == [{"n": 1}, {"n": 2}]
 
 
+async def test_a_call_with_a_turn_is_repeated_with_the_same_bytes_after_a_crash(
+    tmp_path: Path, own_tools: ToolServer
+) -> None:
+    name = new_name()
+    spec = tool_spec(name, own_tools.url("/hold"), idempotent=True, concurrency_key=name, timeout_s=15)
+    body = run_body(scripted(calls((name, {"n": 1})), says("done")), spec)
+    env = {"RUNWIRE_PUBLIC_URL": "http://runwire.test"}  # the port is another one after a restart
+    with RunwireServer.open(tmp_path, env=env) as server:
+        async with asyncio.timeout(TIMEOUT_S):
+            async with server.client() as client:
+                run_id = (await client.post("/runs", json=body)).json()["id"]
+                await until_effects(own_tools, name, count=1)
+            server.kill()
+            own_tools.release()
+            await asyncio.to_thread(server.start)
+            async with server.client() as client:
+                run = (await client.get(f"/runs/{run_id}/wait")).json()
+                step = (await client.get(f"/runs/{run_id}/steps/1")).json()
+    assert (run["status"], step["status"]) == ("success", "success")
+    assert [item["outcome"] for item in step["attempts"]] == ["lost", "success"]
+    assert len({(item["body_sha256"], item["idempotency_key"]) for item in mine(own_tools, name)}) == 1
+    assert len(mine(own_tools, name)) == 2
+
+
 async def test_an_unknown_call_is_reconciled_later_beside_what_the_model_was_told(
     server: RunwireServer, client: httpx.AsyncClient, own_tools: ToolServer
 ) -> None:
