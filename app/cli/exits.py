@@ -25,7 +25,7 @@ Exit codes:
   2    wrong usage
   3    the server cannot be reached, or refused the request
   4    the run was cancelled
-  5    there is no such run, step, tool or agent
+  5    there is no such run, step, call, interrupt, tool or agent
   6    the run waits for a person
   130  Ctrl-C (a run that was followed goes on)
   141  the reader of the output left

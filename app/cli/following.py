@@ -5,53 +5,27 @@ the run: the one thing that somebody who presses it twice can mean.
 """
 
 import asyncio
-import os
-import shlex
-import signal
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from app.cli import exits
 from app.cli.event_view import View, view_on
-from app.cli.session import Session, say
+from app.cli.presses import Presses
+from app.cli.questions import how_to_answer
+from app.cli.session import Session, named_url, say
 from app.client.client import Client
 from app.client.errors import ClientError, StreamLost
 from app.client.stream import RunStream
+from app.client.values import Run
 
 SECOND_PRESS_S = 2.0
 """How long a second Ctrl-C is waited for."""
 
 
-@dataclass(slots=True)
-class Presses:
-    """Ctrl-C, counted."""
+async def follow(session: Session, client: Client, stream: RunStream, presses: Presses, *, asking: bool = False) -> int:
+    """Show the stream's events to its end; the exit code. `client`: the one it is of. Raises `ClientError`.
 
-    first: asyncio.Event = field(default_factory=asyncio.Event)
-    second: asyncio.Event = field(default_factory=asyncio.Event)
-    third: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def press(self) -> None:
-        for event in (self.first, self.second, self.third):
-            if not event.is_set():
-                event.set()
-                return
-
-
-@contextmanager
-def counted_presses() -> Generator[Presses]:
-    presses = Presses()
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, presses.press)
-    try:
-        yield presses
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-
-
-async def follow(session: Session, client: Client, stream: RunStream, presses: Presses) -> int:
-    """Show the stream's events to its end; the exit code. `client`: the one it is of. Raises `ClientError`."""
+    `asking`: the caller asks the person what the run asks, so how to answer is not told.
+    """
     view = view_on(session.screen)
     reading = asyncio.create_task(_show(stream, view))
     pressed = asyncio.create_task(presses.first.wait())
@@ -60,7 +34,9 @@ async def follow(session: Session, client: Client, stream: RunStream, presses: P
         if reading.done():
             status = reading.result()
             return (
-                await _ended(session, client, stream) if status is None else exits.BY_STATUS.get(status, exits.FAILED)
+                await _ended(session, client, stream, asking)
+                if status is None
+                else exits.BY_STATUS.get(status, exits.FAILED)
             )
     except StreamLost as error:
         view.close()
@@ -84,17 +60,42 @@ async def _show(stream: RunStream, view: View) -> str | None:
     return None
 
 
-async def _ended(session: Session, client: Client, stream: RunStream) -> int:
+async def _ended(session: Session, client: Client, stream: RunStream, asking: bool) -> int:
     """A stream without an `end`: the run waits for a person, or all of it had been told before."""
     if stream.run_id is None:
         say("The stream ended before the server told the run's id.")
         return exits.SERVER
     run = await client.runs.get(stream.run_id)
     if run.status == "interrupted":
-        say(f"The run waits for a person. Its interrupts: runwire runs show {run.id}{named_url(session)}")
+        if not asking:
+            say(waits(session, run))
     elif not session.screen.as_json:
         session.screen.line(f"[{run.status}, {run.stop_reason}; run {run.id}]", "dim")
     return exits.BY_STATUS.get(run.status, exits.SERVER)
+
+
+def waits(session: Session, run: Run) -> str:
+    """That a run waits, and how to answer it."""
+    lines = [
+        "The run waits for a person.",
+        f"  what it asks: runwire runs show {run.id}{named_url(session)}",
+        *(f"  answer it:    {line}" for line in how_to_answer(session, run.id, run.interrupts)),
+    ]
+    return "\n".join(lines)
+
+
+async def follow_asking(session: Session, client: Client, stream: RunStream, presses: Presses, *, ask: bool) -> int:
+    """The same to the run's end, through its questions: with `ask` the person is asked them, one after the other."""
+    while True:
+        code = await follow(session, client, stream, presses, asking=ask)
+        if not ask or code != exits.WAITS or stream.run_id is None:
+            return code
+        from app.cli import asking
+
+        if not await asking.ask(client, stream.run_id, presses):
+            say(waits(session, await client.runs.get(stream.run_id)))
+            return exits.WAITS
+        stream = client.runs.follow(stream.run_id, after=stream.last_id)
 
 
 async def _left(session: Session, client: Client, stream: RunStream, presses: Presses) -> int:
@@ -143,9 +144,3 @@ def goes_on(session: Session, run_id: str, last_id: int) -> str:
         f"  follow it: runwire runs stream {run_id}{after}{url}\n"
         f"  stop it:   runwire runs cancel {run_id}{url}"
     )
-
-
-def named_url(session: Session) -> str:
-    """The option that names the same server again, where the environment does not."""
-    given = session.given_url
-    return "" if not given or given == os.environ.get("RUNWIRE_URL") else f" --url {shlex.quote(given)}"

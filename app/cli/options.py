@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 RUN_STATUSES = ("pending", "running", "interrupted", "success", "error", "cancelled")
-STEP_STATUSES = ("waiting", "running", "success", "error", "timeout", "denied", "cancelled", "unknown")
+CALL_OUTCOMES = ("success", "error", "timeout", "denied", "cancelled", "unknown")
+STEP_STATUSES = ("waiting", "running", *CALL_OUTCOMES)
 
 Complete = Callable[[typer.Context, str], list[str]]
 
@@ -109,5 +110,14 @@ StepStatus = Annotated[
         show_default=False,
         help=f"With this status only: {', '.join(STEP_STATUSES)}.",
         autocompletion=_fixed(STEP_STATUSES),
+    ),
+]
+CallOutcome = Annotated[
+    str | None,
+    typer.Option(
+        "--outcome",
+        show_default=False,
+        help=f"With this outcome only: {', '.join(CALL_OUTCOMES)}.",
+        autocompletion=_fixed(CALL_OUTCOMES),
     ),
 ]

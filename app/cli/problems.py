@@ -22,6 +22,11 @@ ADVICE = {
     "unknown_agent": "See: runwire agents ls",
     "unknown_tool": "See: runwire tools ls",
     "unknown_model": "See: runwire models ls",
+    "interrupt_resolved": "See what is left: runwire runs show ID",
+    "interrupt_expired": "See what is left: runwire runs show ID",
+    "interrupt_not_found": "See what it asks: runwire runs show ID",
+    "run_not_interrupted": "See how it ended: runwire runs show ID",
+    "tool_call_not_found": "See: runwire calls ls",
     "events_expired": "Follow it without --after.",
 }
 """What to do about a refusal, by its code."""

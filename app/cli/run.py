@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from app.cli import exits
-from app.cli.following import counted_presses, follow
+from app.cli.following import follow_asking
 from app.cli.inputs import UsageError, json_argument
+from app.cli.presses import counted_presses
 from app.cli.session import Session
 
 
@@ -44,8 +45,13 @@ class RunWanted:
         return cast("str | dict[str, object]", value)
 
 
-async def post(session: Session, wanted: RunWanted, *, detach: bool) -> int:
-    """Post the run and follow it; `detach`: only print its id. Raises `UsageError`, `ClientError`."""
+async def post(session: Session, wanted: RunWanted, *, detach: bool, ask: bool = False) -> int:
+    """Post the run and follow it; `detach`: only print its id. `ask`: what it asks is asked here.
+
+    Raises `UsageError`, `ClientError`.
+    """
+    if ask:
+        _check_asking(detach)
     agent, given = wanted.agent_spec(), wanted.given_input()
     if detach:
         run = await session.client.runs.create(agent, given, thread_id=wanted.thread_id)
@@ -56,4 +62,12 @@ async def post(session: Session, wanted: RunWanted, *, detach: bool) -> int:
         return exits.SUCCESS
     async with session.patient() as client, client.runs.stream(agent, given, thread_id=wanted.thread_id) as stream:
         with counted_presses() as presses:
-            return await follow(session, client, stream, presses)
+            return await follow_asking(session, client, stream, presses, ask=ask)
+
+
+def _check_asking(detach: bool) -> None:
+    from app.cli.asking import check_terminal
+
+    if detach:
+        raise UsageError("Give --ask or --detach, not both.")
+    check_terminal()

@@ -7,9 +7,11 @@ from datetime import datetime
 from typing import cast
 
 from app.cli import exits
+from app.cli.chain import show_chain
 from app.cli.inputs import split
 from app.cli.layout import Column
 from app.cli.listing import show_list, text_of, time_of
+from app.cli.questions import show_questions
 from app.cli.session import Session, say
 from app.cli.text import one_line, seconds
 from app.client.values import Step
@@ -101,11 +103,12 @@ async def _steps(
 
 
 async def show_run(session: Session, run_id: str, *, steps: bool) -> None:
-    run = (await session.client.runs.get(run_id)).data
-    found = [step.data async for step in _steps(session, run_id)] if steps else []
+    found = await session.client.runs.get(run_id)
+    run = found.data
+    listed = [step.data async for step in _steps(session, run_id)] if steps else []
     screen = session.screen
     if screen.as_json:
-        screen.json({**run, "steps": found} if steps else run)
+        screen.json({**run, "steps": listed} if steps else run)
         return
     usage = cast("dict[str, object]", run.get("usage") or {})
     output = cast("dict[str, object]", run.get("output") or {})
@@ -127,11 +130,12 @@ async def show_run(session: Session, run_id: str, *, steps: bool) -> None:
         ("output", output.get("output", output or None)),
         ("structured", output.get("structured")),
         ("error", f"{error.get('message')} ({error.get('code')})" if error else None),
-        ("interrupts", run.get("interrupts") or None),
     ))  # fmt: skip
-    if found:
+    if found.interrupts:
+        show_questions(session, run_id, found.interrupts)
+    if listed:
         screen.line()
-        screen.table(STEP_COLUMNS, [_step_row(step) for step in found])
+        screen.table(STEP_COLUMNS, [_step_row(step) for step in listed])
 
 
 async def list_steps(session: Session, run_id: str, tool: str | None, status: str | None) -> None:
@@ -171,62 +175,26 @@ async def show_step(session: Session, run_id: str, number: int) -> None:
         ("effect", step.get("effect")),
         ("idempotency key", step.get("idempotency_key")),
     ))  # fmt: skip
-    chain = cast("list[dict[str, object]]", step.get("chain") or [])
-    if chain:
-        columns = (
-            Column("STAGE"),
-            Column("VERDICT"),
-            Column("AT (UTC)", 2, style="dim"),
-            Column("DETAIL", 1, cut=True),
-        )
-        rows = [
-            [
-                text_of(item, "stage"),
-                text_of(item, "verdict"),
-                _instant(item.get("at")),
-                one_line(item.get("detail"), SHOWN),
-            ]
-            for item in chain
-        ]
-        screen.line()
-        screen.table(columns, rows)
-    attempts = cast("list[dict[str, object]]", step.get("attempts") or [])
-    if attempts:
-        columns = (
-            Column("ATTEMPT"),
-            Column("OUTCOME"),
-            Column("HTTP", 1),
-            Column("TOOK", 2),
-            Column("AT (UTC)", 3, style="dim"),
-        )
-        rows = [
-            [
-                text_of(item, "attempt"),
-                text_of(item, "outcome"),
-                text_of(item, "http_status"),
-                seconds(item.get("duration_ms")),
-                _instant(item.get("at")),
-            ]
-            for item in attempts
-        ]
-        screen.line()
-        screen.table(columns, rows)
+    show_chain(screen, step)
     if step.get("envelope") is not None:
         screen.line()
         screen.line("envelope", "dim")
         screen.line(json.dumps(step["envelope"], ensure_ascii=False, indent=2))
 
 
-def _instant(value: object) -> str:
-    return value[:23].replace("T", " ") if isinstance(value, str) else ""
+async def stream_run(session: Session, run_id: str, *, after: int, tail: bool, ask: bool = False) -> int:
+    # What draws takes long to load; lists need none of it.
+    from app.cli.following import follow_asking
+    from app.cli.presses import counted_presses
 
+    if ask:
+        from app.cli.asking import check_terminal
 
-async def stream_run(session: Session, run_id: str, *, after: int, tail: bool) -> int:
-    from app.cli.following import counted_presses, follow  # what draws takes long to load; lists need none of it
+        check_terminal()
 
     async with session.patient() as client, client.runs.follow(run_id, after=after, tail=tail) as stream:
         with counted_presses() as presses:
-            return await follow(session, client, stream, presses)
+            return await follow_asking(session, client, stream, presses, ask=ask)
 
 
 async def cancel_run(session: Session, run_id: str, *, wait: bool) -> int:

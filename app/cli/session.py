@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
@@ -105,6 +106,12 @@ async def _other_version(session: Session, error: ClientError) -> str:
         version = ""
     said = f"its version is {version}" if version else "it does not tell its version"
     return f"This server does not have {what}; {said}, and this command is of {__version__}."
+
+
+def named_url(session: Session) -> str:
+    """The option that names the same server again, where the environment does not."""
+    given = session.given_url
+    return "" if not given or given == os.environ.get("RUNWIRE_URL") else f" --url {shlex.quote(given)}"
 
 
 def say(message: str) -> None:

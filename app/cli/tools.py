@@ -9,7 +9,7 @@ from app.cli import exits
 from app.cli.inputs import UsageError, arguments, read_object
 from app.cli.layout import Column
 from app.cli.listing import as_said, show_list, text_of
-from app.cli.session import Session
+from app.cli.session import Session, say
 from app.cli.text import one_line
 
 COLUMNS = (
@@ -102,6 +102,36 @@ async def add_tool(session: Session, given: ToolGiven, *, replace: bool) -> None
     tools = session.client.tools
     made = await (tools.put(str(spec["name"]), spec) if replace else tools.create(spec))
     _show(session, as_said(made))
+
+
+async def rotate_secret(session: Session, name: str) -> None:
+    made = await session.client.tools.rotate_secret(name)
+    screen = session.screen
+    if screen.as_json:
+        screen.json(made)
+        return
+    screen.fields((
+        ("tool", name),
+        ("signing secret", made.get("signing_secret")),
+        ("old one signs until", made.get("old_secret_expires_at")),
+    ))  # fmt: skip
+    screen.line("(the secret is shown this once)", "yellow")
+
+
+async def switch_tools(session: Session, name: str | None, *, off: bool, reason: str = "") -> None:
+    """Switch a tool off or on; `name` `None`: all tool calls of the tenant."""
+    tools, calls = session.client.tools, session.client.tool_calls
+    if name is None:
+        state = await (calls.disable(reason) if off else calls.enable())
+    else:
+        state = await (tools.disable(name, reason) if off else tools.enable(name))
+    if session.screen.as_json:
+        session.screen.json(state)
+        return
+    what = "all tool calls" if name is None else name
+    session.screen.line(f"disabled {what}" if state.get("disabled") is True else f"enabled {what}")
+    if not off and state.get("disabled") is True:
+        say(f"They stay off by {state.get('by')}, which only the operator lifts.")
 
 
 async def invoke_tool(session: Session, name: str, pairs: Sequence[str], document: str | None) -> int:

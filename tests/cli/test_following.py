@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.following import counted_presses, follow
+from app.cli.following import follow
+from app.cli.presses import counted_presses
 from app.cli.screen import Screen
 from app.cli.session import Session
 from app.client.client import Client

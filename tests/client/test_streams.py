@@ -244,7 +244,7 @@ async def test_a_parked_run_ends_its_stream(connect: Connect) -> None:
             assert posted.run is not None
             assert posted.run.status == "interrupted"
             assert not posted.ended
-            assert posted.run.interrupts == [{"id": "i-1", "reason": "tool_approval"}]
+            assert [(item.id, item.reason) for item in posted.run.interrupts] == [("i-1", "tool_approval")]
 
 
 async def test_a_clean_close_before_the_end_is_a_cut(connect: Connect) -> None:

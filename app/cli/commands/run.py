@@ -30,6 +30,7 @@ def run(
         ),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Post it, print its id, and leave.")] = False,
+    ask: Annotated[bool, typer.Option("--ask", help="On a terminal: ask me what the run asks a person.")] = False,
     url: Url = None,
     as_json: AsEvents = False,
 ) -> None:
@@ -43,4 +44,4 @@ def run(
     from app.cli.session import execute
 
     wanted = RunWanted(input, input_json, agent, model, tuple(tool or ()), instructions, thread)
-    execute(url, lambda session: post(session, wanted, detach=detach), as_json=as_json)
+    execute(url, lambda session: post(session, wanted, detach=detach, ask=ask), as_json=as_json)

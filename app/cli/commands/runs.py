@@ -1,4 +1,4 @@
-"""`runwire runs`: list, read, follow, cancel and delete runs."""
+"""`runwire runs`: list, read, follow, answer, cancel and delete runs."""
 
 from typing import Annotated
 
@@ -19,7 +19,9 @@ from app.cli.options import (
     Url,
 )
 
-app = typer.Typer(help="List, read, follow, cancel and delete runs.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="List, read, follow, answer, cancel and delete runs.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command("ls")
@@ -51,7 +53,7 @@ def show(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run."""
+    """Show a run; of one that waits, what it asks and how to answer."""
     from app.cli.runs import show_run
     from app.cli.session import execute
 
@@ -87,6 +89,7 @@ def stream(
     run_id: RunId,
     after: Annotated[int, typer.Option(min=0, show_default=False, help="Only the events after this number.")] = 0,
     tail: Annotated[bool, typer.Option("--tail", help="Only what is new.")] = False,
+    ask: Annotated[bool, typer.Option("--ask", help="On a terminal: ask me what the run asks a person.")] = False,
     url: Url = None,
     as_json: AsEvents = False,
 ) -> None:
@@ -94,7 +97,49 @@ def stream(
     from app.cli.runs import stream_run
     from app.cli.session import execute
 
-    execute(url, lambda session: stream_run(session, run_id, after=after, tail=tail), as_json=as_json)
+    execute(url, lambda session: stream_run(session, run_id, after=after, tail=tail, ask=ask), as_json=as_json)
+
+
+def _answers(help: str, metavar: str) -> typer.models.OptionInfo:
+    return typer.Option(metavar=metavar, show_default=False, help=help)
+
+
+@app.command("resume")
+def resume(
+    run_id: RunId,
+    approve: Annotated[
+        list[str] | None, _answers("Make the call of this interrupt. Repeat for more.", "ID|all")
+    ] = None,
+    reject: Annotated[list[str] | None, _answers("Do not make it. Repeat for more.", "ID|all")] = None,
+    message: Annotated[str | None, _answers("With --reject: why, for the model.", "TEXT")] = None,
+    edit: Annotated[list[str] | None, _answers("Make it with another input. Repeat for more.", "ID=JSON")] = None,
+    respond: Annotated[
+        list[str] | None, _answers("Do not make it; this is its output. Repeat for more.", "ID=JSON")
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            "--json-file",
+            metavar="FILE|-",
+            show_default=False,
+            help="A list of answers as POST /runs/{id}/resume takes them, - for standard input.",
+        ),
+    ] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer what a run that waits asks; it goes on when all is answered.
+
+    Exit codes: 0 it goes on, 1 nothing is asked, 3 the answer was refused (too late, does not fit), 5 there is no such run or
+    interrupt, 6 it waits for more.
+    """
+    from app.cli.answers import AnswersGiven, resume_run
+    from app.cli.session import execute
+
+    given = AnswersGiven(
+        tuple(approve or ()), tuple(reject or ()), tuple(edit or ()), tuple(respond or ()), message, file
+    )
+    execute(url, lambda session: resume_run(session, run_id, given), as_json=as_json)
 
 
 @app.command("cancel")

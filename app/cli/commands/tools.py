@@ -1,12 +1,14 @@
-"""`runwire tools`: list, read, register, delete and call tools."""
+"""`runwire tools`: list, read, register, switch, delete and call tools."""
 
 from typing import Annotated
 
 import typer
 
-from app.cli.options import All, AsJson, AsLines, Limit, ToolName, ToolNames, Url
+from app.cli.options import All, AsJson, AsLines, Limit, ToolName, ToolNames, Url, tool_names
 
-app = typer.Typer(help="List, read, register, delete and call tools.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="List, read, register, switch, delete and call tools.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command("ls")
@@ -82,6 +84,57 @@ def rm(names: ToolNames, url: Url = None) -> None:
     from app.cli.session import execute
 
     execute(url, lambda session: remove(session, names, session.client.tools.delete))
+
+
+OneOrAll = Annotated[
+    str | None,
+    typer.Argument(metavar="[NAME]", show_default=False, help="The tool's name.", autocompletion=tool_names),
+]
+AllCalls = Annotated[bool, typer.Option("--all", help="Every tool call of the tenant; needs the scope admin.")]
+
+
+@app.command("rotate-secret")
+def rotate_secret(name: ToolName, url: Url = None, as_json: AsJson = False) -> None:
+    """Make a new signing secret, shown once, here. The old one signs beside it for 24 hours."""
+    from app.cli.session import execute
+    from app.cli.tools import rotate_secret
+
+    execute(url, lambda session: rotate_secret(session, name), as_json=as_json)
+
+
+@app.command("disable")
+def disable(
+    name: OneOrAll = None,
+    every: AllCalls = False,
+    reason: Annotated[
+        str, typer.Option(show_default=False, help="Why; kept with the switch and each denied call.")
+    ] = "",
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Switch a tool off: its next calls are denied, also in runs under way. Calls that are out are not cut."""
+    from app.cli.session import execute
+    from app.cli.tools import switch_tools
+
+    which = _one_or_all(name, every=every)
+    execute(url, lambda session: switch_tools(session, which, off=True, reason=reason), as_json=as_json)
+
+
+@app.command("enable")
+def enable(name: OneOrAll = None, every: AllCalls = False, url: Url = None, as_json: AsJson = False) -> None:
+    """Switch a tool on again."""
+    from app.cli.session import execute
+    from app.cli.tools import switch_tools
+
+    which = _one_or_all(name, every=every)
+    execute(url, lambda session: switch_tools(session, which, off=False), as_json=as_json)
+
+
+def _one_or_all(name: str | None, *, every: bool) -> str | None:
+    """The tool's name; `None`: all of them."""
+    if (name is None) != every or name in ("", ".", ".."):
+        raise typer.BadParameter("Give a tool's name, or --all.")
+    return name
 
 
 @app.command("invoke")
