@@ -72,6 +72,8 @@ async def follow(store: RunStore, hub: Hub, tenant: str, run_id: str, options: F
                 over = run.status in TERMINAL or (run.status == "interrupted" and not options.hold)
                 if over and run.last_seq <= cursor:
                     return
+                # Whoever wakes it opens the tail here; until then there is nothing to look for.
+                tail.parked = run.parked is not None and run.owner is None and run.status != "pending"
             if now() - spoke >= options.quiet_s:  # whatever came meanwhile: it may all have been filtered out
                 yield b""
                 spoke = now()
