@@ -5,6 +5,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
+from contextvars import Context
 from typing import Literal
 
 import structlog
@@ -76,6 +77,8 @@ class LocalDispatcher:
         """Runs that wait for their next claim after a failed write."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         """Parked runs, and when what they wait for is over."""
+        self._nothing = Context()
+        """What the timers of parked runs keep of where they were set: each would hold what its driver was at, for a week."""
         self._waking: set[asyncio.Task[None]] = set()
         self._given_up: set[str] = set()
         """Runs whose journal could not take what they had to tell: they end at their next claim."""
@@ -292,8 +295,9 @@ class LocalDispatcher:
     def _wake_in(self, run_id: str, seconds: float) -> None:
         self._forget_timer(run_id)
         # A longer timer than the loop takes, or a clock that is set back, only makes it look once more.
-        timer = asyncio.get_running_loop().call_later(min(seconds, LONGEST_TIMER_S), self._due, run_id)
-        self._timers[run_id] = timer
+        self._timers[run_id] = asyncio.get_running_loop().call_later(
+            min(seconds, LONGEST_TIMER_S), self._due, run_id, context=self._nothing
+        )
 
     def _due(self, run_id: str) -> None:
         self._timers.pop(run_id, None)
