@@ -330,6 +330,7 @@ class Driver:
     def _write_end(self, transition: Transition) -> None:
         journal = self._journal
         self._end = transition
+        self.parked_until = None  # a cancel may come just after it was let go
         self._set_progress()
         journal.set_transition(transition)
         journal.emit(
