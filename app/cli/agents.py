@@ -9,9 +9,9 @@ from app.cli import exits
 from app.cli.inputs import UsageError, read_document
 from app.cli.layout import Column
 from app.cli.listing import as_said, show_list, text_of
-from app.cli.session import Session
+from app.cli.session import Session, say
 from app.cli.text import one_line
-from app.client.errors import NotFound
+from app.client.errors import NotFound, ProblemError
 from app.core.errors import RunwireError
 from app.models.spec import check_model
 from app.runs.spec import RegisteredAgentSpec, settings_json
@@ -74,7 +74,11 @@ async def show_agent(session: Session, name: str) -> None:
 async def apply_agents(session: Session, file: str) -> int:
     """Each agent of the file, in its order; the first that is refused stops the others. Raises `ClientError`, `UsageError`."""
     for name, spec in _agents_of(file):
-        said, agent = await _apply(session, name, spec)
+        try:
+            said, agent = await _apply(session, name, spec)
+        except ProblemError:
+            say(f"The agent {one_line(name, SHOWN)} was refused:")
+            raise
         if session.screen.as_json:
             session.screen.json_line({"result": said, "agent": agent})
         else:

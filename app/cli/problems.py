@@ -31,6 +31,8 @@ ADVICE = {
 }
 """What to do about a refusal, by its code."""
 
+NAMED_CODES = frozenset(("unknown_agent",))
+"""Refusals of a body that say: what the command itself names is not there."""
 ROUTE_CODES = frozenset(("route_not_found", "method_not_allowed"))
 
 
@@ -43,6 +45,8 @@ def is_missing_endpoint(error: ClientError) -> bool:
 
 def exit_code(error: ClientError) -> int:
     if isinstance(error, NotFound) and not is_missing_endpoint(error):
+        return exits.NOT_FOUND
+    if isinstance(error, ProblemError) and error.code in NAMED_CODES:
         return exits.NOT_FOUND
     return exits.SERVER
 

@@ -5,7 +5,7 @@ from typing import cast
 
 from app.cli import exits
 from app.cli.following import follow_asking
-from app.cli.inputs import UsageError, json_argument
+from app.cli.inputs import UsageError, json_argument, split
 from app.cli.presses import counted_presses
 from app.cli.session import Session
 
@@ -21,6 +21,8 @@ class RunWanted:
     tools: tuple[str, ...] = ()
     instructions: str | None = None
     thread_id: str | None = None
+    metadata: tuple[str, ...] = ()
+    """`name=value`, as given."""
 
     def agent_spec(self) -> str | dict[str, object]:
         """A registered agent, an inline one, or the demo agent. Raises `UsageError`."""
@@ -53,14 +55,18 @@ async def post(session: Session, wanted: RunWanted, *, detach: bool, ask: bool =
     if ask:
         _check_asking(detach)
     agent, given = wanted.agent_spec(), wanted.given_input()
+    thread, metadata = wanted.thread_id, dict(split(wanted.metadata, "--metadata")) or None
     if detach:
-        run = await session.client.runs.create(agent, given, thread_id=wanted.thread_id)
+        run = await session.client.runs.create(agent, given, thread_id=thread, metadata=metadata)
         if session.screen.as_json:
             session.screen.json(run.data)
         else:
             session.screen.line(run.id)
         return exits.SUCCESS
-    async with session.patient() as client, client.runs.stream(agent, given, thread_id=wanted.thread_id) as stream:
+    async with (
+        session.patient() as client,
+        client.runs.stream(agent, given, thread_id=thread, metadata=metadata) as stream,
+    ):
         with counted_presses() as presses:
             return await follow_asking(session, client, stream, presses, ask=ask)
 

@@ -167,6 +167,7 @@ async def test_a_wrong_agent_is_refused_with_its_places(demo_server: RunwireServ
     file = write(tmp_path / "agent.json", {"name": "odd", "model": "demo:demo", "nonsense": 1})
     result = await cli(demo_server, tmp_path, "agents", "apply", file)
     assert result.code == 3
+    assert "The agent odd was refused:" in result.err
     assert "  /nonsense: " in result.err
 
 

@@ -95,7 +95,7 @@ async def test_an_unreachable_server_ends_with_code_3(tmp_path: Path) -> None:
 
 async def test_a_refusal_prints_the_problem_and_its_place(demo_server: RunwireServer, tmp_path: Path) -> None:
     result = await run(demo_server, tmp_path, "--agent", "nobody", "x")
-    assert (result.code, result.out) == (3, "")
+    assert (result.code, result.out) == (5, "")
     *told, request = result.err.splitlines()
     assert told == [
         "runwire: There is no agent `nobody`; register it with POST /agents. (unknown_agent)",
@@ -103,6 +103,14 @@ async def test_a_refusal_prints_the_problem_and_its_place(demo_server: RunwireSe
         "  See: runwire agents ls",
     ]
     assert request.startswith("  request: ")
+
+
+async def test_metadata_is_kept_with_the_run(demo_server: RunwireServer, tmp_path: Path) -> None:
+    posted = await run(
+        demo_server, tmp_path, "--metadata", "ticket=T=1", "--metadata", "by=cli", "x", "--detach", "--json"
+    )
+    assert json.loads(posted.out)["metadata"] == {"ticket": "T=1", "by": "cli"}
+    assert (await run(demo_server, tmp_path, "--metadata", "ticket", "x")).code == 2
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,10 @@ def run(
     ] = None,
     instructions: Annotated[str | None, typer.Option(help="With --model: its system prompt.")] = None,
     thread: Annotated[str | None, typer.Option(help="Continue this thread.", show_default=False)] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Kept with the run. Repeat for more.", show_default=False),
+    ] = None,
     input_json: Annotated[
         str | None,
         typer.Option(
@@ -37,11 +41,11 @@ def run(
     """Post a run to a running server and follow it. Ctrl-C leaves it running.
 
     Exit codes: 0 success, 1 the run ended in error, 2 usage, 3 the server cannot be reached or refused the run,
-    4 cancelled, 6 it waits for a person, 130 Ctrl-C (the run goes on), 141 the reader of the output left (the run goes
+    4 cancelled, 5 there is no such agent, 6 it waits for a person, 130 Ctrl-C (the run goes on), 141 the reader of the output left (the run goes
     on).
     """
     from app.cli.run import RunWanted, post
     from app.cli.session import execute
 
-    wanted = RunWanted(input, input_json, agent, model, tuple(tool or ()), instructions, thread)
+    wanted = RunWanted(input, input_json, agent, model, tuple(tool or ()), instructions, thread, tuple(metadata or ()))
     execute(url, lambda session: post(session, wanted, detach=detach, ask=ask), as_json=as_json)
