@@ -116,6 +116,9 @@ ModelMiddleware = Callable[[ModelRequest, ModelCall], AsyncGenerator[Delta | Mod
 
 StepStatus = Literal["success", "error", "timeout", "denied", "cancelled", "unknown"]
 
+Goto = Literal["end", "model", "tools"]
+"""A jump: to the run's end, to the model, to the tools that the model's last answer calls."""
+
 
 @immutable
 class PlannedCall:
@@ -169,6 +172,10 @@ class ToolOutcome:
     """`handle_tool_errors: false` met a tool's error: the run ends with code `tool_error` and this message."""
     whole: WholeResult | None = None
     """Where `observation` is only the beginning of the result."""
+    update: Mapping[str, object] | None = None
+    """What the tool changes of the thread's state, applied in call order when the round closes."""
+    goto: Goto | None = None
+    """Where the loop goes when the round is closed; `None`: as ever."""
 
 
 WaitReason = Literal["tool_approval", "client_tool", "deferred"]

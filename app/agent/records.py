@@ -8,6 +8,7 @@ runner's dispatch record waits for it), nothing is shown before it is durable, a
 from typing import Literal
 
 from app.agent.ports import Delta, PlannedCall, ToolOutcome, Waiting
+from app.agent.state_schema import FieldUpdate
 from app.core.actions import AgentFinish
 from app.core.messages import Message
 from app.core.usage import TokenUsage
@@ -69,6 +70,18 @@ class RoundClosed:
 
 
 @immutable
+class StateChanged:
+    """The thread's state changed beside a round's own messages."""
+
+    updates: tuple[FieldUpdate, ...]
+    by: str
+    """Who wrote it: `tool:NAME`, `middleware:NAME`."""
+    messages: tuple[Message, ...] = ()
+    """Appended to the conversation."""
+    tool_call_id: str | None = None
+
+
+@immutable
 class Finished:
     """The run's end by the agent or by a limit."""
 
@@ -86,4 +99,4 @@ class Failed:
     message: str
 
 
-Record = Output | Answered | StepDone | CallWaits | Parked | RoundClosed | Finished | Failed
+Record = Output | Answered | StepDone | CallWaits | Parked | RoundClosed | StateChanged | Finished | Failed

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from app.agent.ports import PlannedCall, Resumed, Round, ToolOutcome, Waiting
+from app.agent.state_schema import NO_FIELDS, StateSchema, Values
 from app.core.messages import Message
 from app.core.usage import Usage
 
@@ -50,3 +51,7 @@ class LoopState:
     usage: Usage = field(default_factory=Usage)
     out_of_repeats: bool = False
     """The open round, or the last one, repeats the one before more often than allowed: nothing of it is sent."""
+    values: Values = field(default_factory=dict[str, object])
+    """The thread's fields beside `messages`. A change makes a new mapping: whoever holds one sees it as it was."""
+    schema: StateSchema = NO_FIELDS
+    """What the fields may hold: the agent's own and its middleware's."""

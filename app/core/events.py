@@ -12,15 +12,18 @@ SCHEMA_VERSION = 1
 """Version of the events' shapes. Fields may be added within a version; readers ignore what they do not know."""
 
 EventType = Literal[
-    "run", "output", "action", "progress", "step", "interrupt", "usage", "finish", "error", "end",
+    "run", "output", "action", "progress", "step", "state", "custom", "interrupt", "usage", "finish", "error", "end",
 ]  # fmt: skip
 
 EVENT_TYPES: tuple[EventType, ...] = (
-    "run", "output", "action", "progress", "step", "interrupt", "usage", "finish", "error", "end",
+    "run", "output", "action", "progress", "step", "state", "custom", "interrupt", "usage", "finish", "error", "end",
 )  # fmt: skip
 
 ALWAYS_SENT: frozenset[EventType] = frozenset(("run", "interrupt", "finish", "error", "end"))
 """Event types that no `stream` selection removes (contract, section 3)."""
+
+ON_REQUEST: frozenset[EventType] = frozenset(("state",))
+"""Event types that come only where a selection names them."""
 
 _PREFIX: dict[EventType, bytes] = {name: b"\nevent: " + name.encode() + b"\ndata: " for name in EVENT_TYPES}
 

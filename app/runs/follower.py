@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable
 
 from app.core.errors import Unavailable
-from app.core.events import ALWAYS_SENT
+from app.core.events import ALWAYS_SENT, EVENT_TYPES, ON_REQUEST
 from app.core.values import immutable
 from app.runs.hub import Hub, Tail
 from app.runs.ports import RunStore
@@ -22,12 +22,16 @@ ELSEWHERE_POLL_S = 1.0
 """How often a run is looked up whose driver is not in this process (after a crash, until it is taken up again)."""
 
 
+USUAL = frozenset(EVENT_TYPES) - ON_REQUEST
+"""What a stream without a selection sends."""
+
+
 @immutable
 class FollowOptions:
     after: int = 0
     """The last sequence number the reader has."""
     types: Collection[str] | None = None
-    """Event types wanted besides those always sent; `None` = all."""
+    """Event types wanted besides those always sent; `None` = the usual ones."""
     hold: bool = False
     """Stay while the run waits for a person."""
     quiet_s: float = 8.0
@@ -110,10 +114,12 @@ def _pieces(batches: Iterable[Batch], cursor: int, wanted: Collection[str] | Non
 
 
 def cut(batch: Batch, after: int, wanted: Collection[str] | None) -> bytes:
-    """The wire bytes of a batch's events beyond `after`, of the wanted types; slices only, nothing is decoded."""
+    """The wire bytes of a batch's events beyond `after`, of the wanted types (`None`: the usual ones); slices only, nothing is decoded."""
     skip = max(0, after - batch.first_seq + 1)
     if wanted is None:
-        return batch.wire if not skip else batch.wire[batch.index[skip][1] :]
+        if all(name not in ON_REQUEST for name, _ in batch.index):
+            return batch.wire if not skip else batch.wire[batch.index[skip][1] :]
+        wanted = USUAL
     ends = [offset for _, offset in batch.index[1:]] + [len(batch.wire)]
     return b"".join(
         batch.wire[offset : ends[position]]

@@ -231,6 +231,8 @@ EventSelection = list[
         "progress",
         "step",
         "steps",
+        "state",
+        "custom",
         "interrupt",
         "usage",
         "finish",
