@@ -9,8 +9,21 @@ import structlog
 
 from app.agent.executor import close_round, execute
 from app.agent.ports import ToolRunner
-from app.agent.records import Answered, CallWaits, Failed, Finished, Output, Parked, Record, RoundClosed, StepDone
+from app.agent.records import (
+    Answered,
+    CallWaits,
+    Failed,
+    Finished,
+    Output,
+    Parked,
+    Record,
+    RoundClosed,
+    StateChanged,
+    StepDone,
+)
+from app.agent.repair import repaired
 from app.agent.state import LoopState
+from app.agent.state_schema import Values
 from app.core import trace
 from app.core.clock import now_ms
 from app.core.errors import Fenced, ModelError, PluginFailed, RunCancelled, RunwireError
@@ -27,6 +40,7 @@ from app.runs.event_data import (
     output_event,
     proposed_call,
     run_event,
+    state_event,
     step_event,
     usage_event,
 )
@@ -182,9 +196,12 @@ class Driver:
 
     async def _begin(self, history: list[Message] | None) -> LoopState:
         run = self._run
+        values: Values = {}
+        before = run.before
         if history is None:
-            history = await self._store.messages(run.thread_id, run.checkpoint_id)
-        return LoopState(history, run.before)
+            history, values = await self._store.state(run.thread_id, run.checkpoint_id)
+            history, before = repaired(history, before)
+        return LoopState(history, before, values=values)
 
     async def _take_up(self) -> LoopState:
         run = self._run
@@ -192,8 +209,10 @@ class Driver:
         if not (run.cancel_requested and run.last_seq == 0) and run.parked != "tools":
             self._journal.emit("run", run_event(run))
             await self._journal.commit()
-        messages = await self._store.messages(run.thread_id, run.checkpoint_id)
-        return fold(run, messages, await self._store.calls(run.id), now_ms())
+        messages, values = await self._store.state(run.thread_id, run.checkpoint_id)
+        state = fold(run, messages, await self._store.calls(run.id), now_ms())
+        state.values = values
+        return state
 
     async def _loop(self, preparing: Coroutine[object, object, LoopState]) -> None:
         journal, run = self._journal, self._run
@@ -220,7 +239,7 @@ class Driver:
                 for record in group:
                     self._write(record)
                 self._set_progress()
-                if journal.start() or self._must_wait(group[-1]):
+                if journal.start() or self._must_wait(group):
                     await journal.commit()
                 if self._leaving and self._end is None and not self._state.open_calls:
                     await journal.commit()
@@ -235,19 +254,22 @@ class Driver:
             self._set_progress()
             self._journal.start()
 
-    def _must_wait(self, last: Record) -> bool:
+    def _must_wait(self, group: tuple[Record, ...]) -> bool:
         """Whether the loop may go on only when what it told is durable.
 
         An answer's calls need not wait here: they are in the transaction of the first dispatch or in one before it, and
         nothing is sent before that is durable. Nor does a closed round: the model is asked while its results are being
         written. But a round without a dispatch has waited for nothing yet, and it must: to be paced by the journal.
         """
+        last = group[-1]
         match last:
             case Answered():
                 self._paced = False
                 return False
             case RoundClosed():
                 return not self._paced
+            case StateChanged():
+                return not self._paced and any(isinstance(record, RoundClosed) for record in group)
             case _:
                 return isinstance(last, Finished | Failed | Parked)
 
@@ -270,6 +292,8 @@ class Driver:
                 self._write_parking()
             case RoundClosed():
                 self._add_messages(record.messages)
+            case StateChanged():
+                self._write_change(record)
             case Finished():
                 self._write_finish(record)
             case Failed():
@@ -313,6 +337,18 @@ class Driver:
     def _add_messages(self, messages: tuple[Message, ...]) -> None:
         if messages:
             self._journal.add_checkpoint(self._new_id(), [message.to_json() for message in messages], now_ms())
+
+    def _write_change(self, change: StateChanged) -> None:
+        """A change of the server's own fields is kept and told to nobody."""
+        told = state_event(change)
+        if told is not None:
+            self._journal.emit("state", told)
+        self._journal.add_checkpoint(
+            self._new_id(),
+            [message.to_json() for message in change.messages],
+            now_ms(),
+            [update.to_json() for update in change.updates],
+        )
 
     def _write_finish(self, finished: Finished) -> None:
         if finished.message is not None:

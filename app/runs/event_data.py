@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from app.agent.ports import Delta, PlannedCall, ReasoningDelta, TextDelta, Waiting
-from app.agent.records import Answered, CallWaits, Finished, Output, StepDone
+from app.agent.ports import Delta, PlannedCall, ReasoningDelta, TextDelta, ToolOutcome, Waiting
+from app.agent.records import Answered, CallWaits, Finished, Output, StateChanged, StepDone
+from app.agent.state_schema import MESSAGES, OWN
 from app.core.clock import rfc3339
 from app.runs.records import CallRecord, CallResult, CallWait, Interrupt, RunRecord
 
@@ -75,6 +76,19 @@ def proposed_call(run: RunRecord, call: PlannedCall, message_id: str, now: int) 
     )
 
 
+def state_event(change: StateChanged) -> dict[str, object] | None:
+    """What each reducer was given, by field; `None` where only the server's own fields changed."""
+    update = {item.name: item.value for item in change.updates if not item.name.startswith(OWN)}
+    if change.messages:
+        update[MESSAGES] = [message.shown() for message in change.messages]
+    if not update:
+        return None
+    by: dict[str, object] = {"by": change.by}
+    if change.tool_call_id is not None:
+        by["tool_call_id"] = change.tool_call_id
+    return {**by, "update": update}
+
+
 def finish_event(finished: Finished) -> dict[str, object]:
     finish = finished.finish
     return {
@@ -116,7 +130,14 @@ def call_result(step: StepDone) -> CallResult:
         started_at=outcome.started_at,
         duration_ms=outcome.duration_ms,
         whole=outcome.whole,
+        command=_command(outcome),
     )
+
+
+def _command(outcome: ToolOutcome) -> dict[str, object] | None:
+    if outcome.update is None and outcome.goto is None:
+        return None
+    return {"update": outcome.update, "goto": outcome.goto}
 
 
 def call_wait(waits: CallWaits) -> CallWait:

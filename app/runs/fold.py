@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from app.agent.ports import PlannedCall, Resumed, Round, ToolOutcome
+from app.agent.ports import Goto, PlannedCall, Resumed, Round, ToolOutcome
+from app.agent.repair import repaired
 from app.agent.settings import AgentSettings
 from app.agent.state import LoopState, OpenCall
 from app.agent.stop import is_repeat
@@ -24,9 +25,10 @@ def fold(run: RunRecord, messages: Sequence[Message], calls: Sequence[CallRecord
     A round is open when its results are not in the conversation yet. In it, calls that are done keep their result, calls
     with a recorded dispatch are marked as sent, the others are simply still to be sent.
     """
+    messages, before = repaired(messages, run.before)
     state = LoopState(
-        list(messages),
-        run.before,
+        messages,
+        before,
         iteration=run.iterations,
         step=run.steps,
         active_s=run.active_ms / 1000,
@@ -35,7 +37,7 @@ def fold(run: RunRecord, messages: Sequence[Message], calls: Sequence[CallRecord
     by_iteration: dict[int, list[CallRecord]] = {}
     for call in calls:
         by_iteration.setdefault(call.iteration, []).append(call)
-    asked, shown, spoken = _said(messages[run.before :])
+    asked, shown, spoken = _said(messages[before:])
     for records in by_iteration.values():
         first = records[0].provider_call_id or ""
         message = asked.get(first)
@@ -93,6 +95,7 @@ def planned_call(record: CallRecord, message: Message | None) -> PlannedCall:
 
 def outcome_of(record: CallRecord) -> ToolOutcome:
     """The outcome of a call that is done or unknown."""
+    command = record.command or {}
     return ToolOutcome(
         record.status or "unknown",
         record.observation,
@@ -102,6 +105,8 @@ def outcome_of(record: CallRecord) -> ToolOutcome:
         tuple(record.chain),
         record.started_at,
         record.duration_ms or 0.0,
+        update=cast("dict[str, object] | None", command.get("update")),
+        goto=cast("Goto | None", command.get("goto")),
     )
 
 

@@ -5,7 +5,8 @@ at a time is committed at once and a burst becomes one row.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import structlog
 
@@ -148,18 +149,23 @@ class RunJournal:
         if interrupt is not None:
             self._next.interrupts.append(interrupt)
 
-    def add_checkpoint(self, checkpoint_id: str, messages: list[dict[str, object]], now: int) -> None:
-        """Append to the thread's messages. Two in one transaction become one checkpoint."""
+    def add_checkpoint(
+        self, checkpoint_id: str, messages: list[dict[str, object]], now: int, fields: Sequence[object] = ()
+    ) -> None:
+        """Append to the thread's messages, and update other fields: `[name, reducer, value]` each.
+
+        Two in one transaction become one checkpoint.
+        """
         waiting = self._next.checkpoint
-        if waiting is not None:
-            earlier = waiting.delta["messages"]
-            assert isinstance(earlier, list)
-            earlier.extend(messages)  # pyright: ignore[reportUnknownMemberType]
-            return
-        self._next.checkpoint = Checkpoint(
-            checkpoint_id, self._thread_id, self._head, self._run_id, {"messages": messages}, now
-        )
-        self._head = checkpoint_id
+        if waiting is None:
+            delta: dict[str, list[object]] = {"messages": []}
+            waiting = Checkpoint(checkpoint_id, self._thread_id, self._head, self._run_id, delta, now)
+            self._next.checkpoint = waiting
+            self._head = checkpoint_id
+        held = cast("dict[str, list[object]]", waiting.delta)
+        held["messages"] += messages
+        if fields:
+            held.setdefault("fields", []).extend(fields)
 
     def set_progress(self, progress: Progress) -> None:
         self._next.progress = progress

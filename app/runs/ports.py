@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
+from app.agent.state_schema import FieldUpdate, Values
 from app.core.events import EventType
 from app.core.idempotency import IdempotencyKey
 from app.core.messages import Message
 from app.core.values import immutable
 from app.runs.records import Append, AppendResult, Batch, CallRecord, Checkpoint, RunRecord
 from app.runs.status import RunStatus
+
+MultitaskStrategy = Literal["reject", "enqueue", "interrupt", "rollback"]
 
 
 @immutable
@@ -29,6 +32,12 @@ class NewRun:
     """Whether `run.thread_id` is to be made (unlisted). Otherwise it must exist, and be the tenant's own, and be idle."""
     first: Batch | None
     """The `run` event, when claimed at once."""
+    fields: tuple[FieldUpdate, ...] = ()
+    """What the run's `state` gives the thread's fields."""
+    defaults: tuple[FieldUpdate, ...] = ()
+    """What fields begin with that the thread does not have yet."""
+    when_busy: MultitaskStrategy = "reject"
+    """What becomes of a run whose thread has an active one."""
 
 
 @immutable
@@ -110,6 +119,10 @@ class RunStore(Protocol):
 
     async def messages(self, thread_id: str, checkpoint_id: str | None) -> list[Message]:
         """The fold of `messages` up to a checkpoint; `None` gives the empty list."""
+        ...
+
+    async def state(self, thread_id: str, checkpoint_id: str | None) -> tuple[list[Message], Values]:
+        """The fold up to a checkpoint: the messages, and the other fields."""
         ...
 
     async def checkpoints_since(self, thread_id: str, checkpoint_id: str, base_id: str | None) -> list[Checkpoint]:

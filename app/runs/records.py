@@ -12,6 +12,9 @@ from app.tools.port import Switch
 
 OnDisconnect = Literal["continue", "cancel"]
 Parking = Literal["people", "tools"]
+Displacement = Literal["interrupt", "rollback"]
+CheckpointSource = Literal["input", "loop", "update", "fork"]
+"""What made a checkpoint: a run's input, its loop, a caller's update, a fork from another thread."""
 
 
 @dataclass(slots=True)
@@ -66,6 +69,10 @@ class RunRecord:
     """What the run waits for, or waited for when this claim took it up: people or callers, or tools by their callbacks."""
     tracestate: str | None = None
     """What the caller's tracing systems keep beside it, handed on unread; never without `traceparent`."""
+    queued: dict[str, object] | None = None
+    """While it waits for its thread: what it brings, `{"messages", "fields", "defaults", "checkpoint_id"}`."""
+    displaced: "Displacement | None" = None
+    """Another run takes its place: it is cancelled, and with `rollback` the thread goes back to where it began."""
 
 
 @immutable
@@ -77,8 +84,9 @@ class Checkpoint:
     parent_id: str | None
     run_id: str | None
     delta: Mapping[str, object]
-    """`{"messages": [message, …]}`: appended. Other fields come with their reducers."""
+    """`{"messages": [message, …]}`: appended. With other fields `"fields": [[name, reducer, value], …]`, too."""
     created_at: int
+    source: CheckpointSource = "loop"
 
 
 CallState = Literal["proposed", "waiting", "dispatched", "done", "unknown"]
@@ -127,6 +135,8 @@ class CallRecord:
     """What a person or the caller decided; `None` while nobody has."""
     late_result: dict[str, object] | None = None
     """What the tool answered by its callback."""
+    command: dict[str, object] | None = None
+    """`{"update", "goto"}` of its result, where it has any: for the close of its round."""
 
 
 @immutable
@@ -168,6 +178,7 @@ class CallResult:
     started_at: int | None
     duration_ms: float
     whole: WholeResult | None = None
+    command: Mapping[str, object] | None = None
 
 
 @immutable

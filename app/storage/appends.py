@@ -54,7 +54,7 @@ _RESULT = Statement(
         {
             **{
                 name: bindparam(name, type_=tool_calls.c[name].type)
-                for name in ("state", "status", "observation", "error", "envelope", "attempt_log", "chain")
+                for name in ("state", "status", "observation", "error", "envelope", "attempt_log", "chain", "command")
             },
             "duration_ms": bindparam("duration_ms", type_=tool_calls.c.duration_ms.type),
             "started_at": func.coalesce(

@@ -1,7 +1,8 @@
 """Checkpoints: a thread's state as a chain of deltas, with a snapshot now and then.
 
 A snapshot is due when the deltas since the last one have grown beyond its size, so that all snapshots of a thread together
-stay linear in its deltas. Messages are spliced as JSON text and decoded once, when they are read.
+stay linear in its deltas. Messages are spliced as JSON text and decoded once, when they are read. Other fields stand in
+columns of their own, each update with its reducer's name, so that folding them needs no agent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, cast
 import orjson
 from sqlalchemy import bindparam, func, insert, select
 
+from app.agent.state_schema import Values, apply, updates_of
 from app.core.messages import Message
 from app.core.values import immutable
 from app.runs.records import Checkpoint
@@ -70,7 +72,7 @@ def _since_snapshot() -> Statement:
     c = checkpoints.c
     mine = checkpoints.alias("mine")
     return Statement(
-        select(c.id, c.parent_id, func.coalesce(c.snapshot, c.delta))
+        select(c.id, c.parent_id, func.coalesce(c.snapshot, c.delta), c.field_values, c.field_updates)
         .join(mine, (c.thread_id == mine.c.thread_id) & c.depth.between(mine.c.snapshot_depth, mine.c.depth))
         .where(mine.c.id == bindparam("id"), mine.c.thread_id == bindparam("thread_id"))
         .order_by(c.depth.desc())
@@ -80,7 +82,7 @@ def _since_snapshot() -> Statement:
 def _walk_to_base() -> Statement:
     """From a checkpoint up to, and without, a base; oldest first."""
     c = checkpoints.c
-    columns = (c.id, c.thread_id, c.parent_id, c.run_id, c.depth, c.delta, c.created_at)
+    columns = (c.id, c.thread_id, c.parent_id, c.run_id, c.depth, c.delta, c.created_at, c.field_updates, c.source)
     base = bindparam("base_id", type_=c.id.type)
     walk = (
         select(*columns)
@@ -89,9 +91,16 @@ def _walk_to_base() -> Statement:
     )
     walk = walk.union_all(select(*columns).where(c.id == walk.c.parent_id, c.id != base))
     return Statement(
-        select(walk.c.id, walk.c.thread_id, walk.c.parent_id, walk.c.run_id, walk.c.delta, walk.c.created_at).order_by(
-            walk.c.depth
-        )
+        select(
+            walk.c.id,
+            walk.c.thread_id,
+            walk.c.parent_id,
+            walk.c.run_id,
+            walk.c.delta,
+            walk.c.created_at,
+            walk.c.field_updates,
+            walk.c.source,
+        ).order_by(walk.c.depth)
     )
 
 
@@ -108,20 +117,33 @@ def state_of(tx: Tx, thread_id: str, checkpoint_id: str | None) -> State:
     return State(*row)
 
 
-def add(tx: Tx, tenant: str, checkpoint: Checkpoint, states: States) -> State:
-    """Insert a checkpoint below its parent; its facts. Raises `LookupError` for a parent of another thread."""
+def add(
+    tx: Tx, tenant: str, checkpoint: Checkpoint, states: States, whole: tuple[bytes, Values] | None = None
+) -> State:
+    """Insert a checkpoint below its parent; its facts. Raises `LookupError` for a parent of another thread.
+
+    `whole`: the state as it is with this checkpoint, where that is not its parent's and the delta: messages as `raw`
+    gives them, and the fields.
+    """
     parent = None if checkpoint.parent_id is None else states.take(checkpoint.thread_id, checkpoint.parent_id)
     if parent is None:
         parent = state_of(tx, checkpoint.thread_id, checkpoint.parent_id)
-    delta = orjson.dumps(checkpoint.delta)
     messages = cast("Sequence[object]", checkpoint.delta.get("messages", ()))
-    snapshot: bytes | None = None
-    delta_bytes = parent.delta_bytes + len(delta)
+    fields = cast("Sequence[object]", checkpoint.delta.get("fields", ()))
+    delta = orjson.dumps({"messages": messages} if fields else checkpoint.delta)
+    updates = orjson.dumps(fields) if fields else b""
+    delta_bytes = parent.delta_bytes + len(delta) + len(updates)
+    count = parent.messages + len(messages)
     snapshot_depth, snapshot_bytes = parent.snapshot_depth, parent.snapshot_bytes
-    if delta_bytes > max(MIN_SNAPSHOT_BYTES, snapshot_bytes):
-        snapshot = fold((*_chain(tx, checkpoint.thread_id, checkpoint.parent_id), delta))
-        snapshot_depth, snapshot_bytes, delta_bytes = parent.depth + 1, len(snapshot), 0
-    state = State(parent.depth + 1, parent.messages + len(messages), snapshot_depth, snapshot_bytes, delta_bytes)
+    if whole is not None:
+        count = len(cast("dict[str, list[object]]", orjson.loads(whole[0]))["messages"])
+    elif delta_bytes > max(MIN_SNAPSHOT_BYTES, snapshot_bytes):
+        chain = _chain(tx, checkpoint.thread_id, checkpoint.parent_id)
+        whole = fold((*(part for part, _, _ in chain), delta)), apply(_values(chain), updates_of(fields))
+    snapshot, values = (None, None) if whole is None else (whole[0], orjson.dumps(whole[1]) if whole[1] else None)
+    if snapshot is not None:
+        snapshot_depth, snapshot_bytes, delta_bytes = parent.depth + 1, len(snapshot) + len(values or b""), 0
+    state = State(parent.depth + 1, count, snapshot_depth, snapshot_bytes, delta_bytes)
     row: dict[str, Any] = {
         "id": checkpoint.id,
         "tenant": tenant,
@@ -136,31 +158,37 @@ def add(tx: Tx, tenant: str, checkpoint: Checkpoint, states: States) -> State:
         "snapshot_bytes": snapshot_bytes,
         "delta_bytes": delta_bytes,
         "created_at": checkpoint.created_at,
+        "field_updates": updates.decode() or None,
+        "field_values": None if values is None else values.decode(),
+        "source": checkpoint.source,
     }
     tx.run(_INSERT, row)
     states.keep(checkpoint.thread_id, checkpoint.id, state)
     return state
 
 
-def _chain(tx: Tx, thread_id: str, checkpoint_id: str | None) -> list[bytes]:
+_Part = tuple[bytes, str | None, str | None]
+"""Of one checkpoint: its messages (all of them in a snapshot, else those appended), its snapshot's fields, its updates."""
+
+
+def _chain(tx: Tx, thread_id: str, checkpoint_id: str | None) -> list[_Part]:
     """The nearest snapshot and the deltas after it, up to a checkpoint."""
     if checkpoint_id is None:
         return []
-    parts: list[bytes] = []
+    parts: list[_Part] = []
     wanted = checkpoint_id
-    for row_id, parent_id, part in tx.all(_SINCE_SNAPSHOT, {"id": checkpoint_id, "thread_id": thread_id}):
+    for row_id, parent_id, part, values, updates in tx.all(
+        _SINCE_SNAPSHOT, {"id": checkpoint_id, "thread_id": thread_id}
+    ):
         if row_id == wanted:
-            parts.append(part.encode())
+            parts.append((part.encode(), values, updates))
             wanted = parent_id
     parts.reverse()
     return parts
 
 
 def fold(parts: Iterable[bytes]) -> bytes:
-    """States and deltas, oldest first, as one state: their messages one after another.
-
-    Reducers of other fields come with those fields; until then a delta that has any is refused.
-    """
+    """Messages of states and deltas, oldest first, one after another: `{"messages":[…]}`."""
     inner: list[bytes] = []
     for part in parts:
         if not part.startswith(_START) or not part.endswith(b"]}"):
@@ -171,10 +199,41 @@ def fold(parts: Iterable[bytes]) -> bytes:
     return _START + b",".join(inner) + b"]}"
 
 
+def _values(chain: Iterable[_Part]) -> Values:
+    """The fields after a chain."""
+    values: Values = {}
+    for _, snapshot, updates in chain:
+        if snapshot is not None:
+            values = orjson.loads(snapshot)
+        elif updates is not None:
+            values = apply(values, updates_of(orjson.loads(updates)))
+    return values
+
+
+def raw(tx: Tx, thread_id: str, checkpoint_id: str | None) -> tuple[bytes, Values]:
+    """The state up to a checkpoint: its messages as JSON `{"messages":[…]}`, and its other fields."""
+    chain = _chain(tx, thread_id, checkpoint_id)
+    return fold(part for part, _, _ in chain), _values(chain)
+
+
+def state(tx: Tx, thread_id: str, checkpoint_id: str | None) -> tuple[list[Message], Values]:
+    """The state up to a checkpoint; empty for `None` and for a checkpoint of another thread."""
+    text, values = raw(tx, thread_id, checkpoint_id)
+    return _messages(text), values
+
+
 def messages(tx: Tx, thread_id: str, checkpoint_id: str | None) -> list[Message]:
     """The conversation up to a checkpoint; empty for `None` and for a checkpoint of another thread."""
-    state = cast("dict[str, list[Mapping[str, object]]]", orjson.loads(fold(_chain(tx, thread_id, checkpoint_id))))
-    return [Message.from_json(item) for item in state["messages"]]
+    return _messages(fold(part for part, _, _ in _chain(tx, thread_id, checkpoint_id)))
+
+
+def values(tx: Tx, thread_id: str, checkpoint_id: str | None) -> Values:
+    """The fields beside `messages` up to a checkpoint."""
+    return _values(_chain(tx, thread_id, checkpoint_id))
+
+
+def _messages(text: bytes) -> list[Message]:
+    return [Message.from_json(item) for item in cast("list[Mapping[str, object]]", orjson.loads(text)["messages"])]
 
 
 def since(tx: Tx, thread_id: str, checkpoint_id: str, base_id: str | None) -> list[Checkpoint]:
@@ -184,5 +243,8 @@ def since(tx: Tx, thread_id: str, checkpoint_id: str, base_id: str | None) -> li
 
 
 def _checkpoint(row: Row) -> Checkpoint:
-    checkpoint_id, thread_id, parent_id, run_id, delta, created_at = row
-    return Checkpoint(checkpoint_id, thread_id, parent_id, run_id, orjson.loads(delta), created_at)
+    checkpoint_id, thread_id, parent_id, run_id, delta, created_at, updates, source = row
+    body = orjson.loads(delta)
+    if updates is not None:
+        body["fields"] = orjson.loads(updates)
+    return Checkpoint(checkpoint_id, thread_id, parent_id, run_id, body, created_at, source or "loop")

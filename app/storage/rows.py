@@ -29,7 +29,7 @@ def run_row(run: RunRecord) -> dict[str, Any]:
     row = {name: getattr(run, name) for name in RunRecord.__dataclass_fields__}
     for name in ("spec", "input", "context", "metadata", "interrupts", "usage"):
         row[name] = text(row[name])
-    for name in ("scopes", "output", "error"):
+    for name in ("scopes", "output", "error", "queued"):
         row[name] = text_or_null(row[name])
     row["cancel_requested"] = int(run.cancel_requested)
     return row
@@ -48,6 +48,7 @@ def run_record(row: Row) -> RunRecord:
     run.interrupts = orjson.loads(row[15])
     run.cancel_requested = bool(row[19])
     run.usage = orjson.loads(row[29])
+    run.queued = value_of(row[36])
     return run
 
 
@@ -55,7 +56,7 @@ def call_row(call: CallRecord) -> dict[str, Any]:
     row = {name: getattr(call, name) for name in CallRecord.__dataclass_fields__}
     for name in ("tool_input", "attempt_log", "chain"):
         row[name] = text(row[name])
-    for name in ("observation", "error", "envelope", "reconciled", "wait", "answer", "late_result"):
+    for name in ("observation", "error", "envelope", "reconciled", "wait", "answer", "late_result", "command"):
         row[name] = text_or_null(row[name])
     return row
 
@@ -73,6 +74,7 @@ def call_record(row: Row) -> CallRecord:
     call.wait = value_of(row[29])
     call.answer = value_of(row[31])
     call.late_result = value_of(row[32])
+    call.command = value_of(row[33])
     return call
 
 
@@ -86,6 +88,7 @@ def result_row(result: CallResult) -> Mapping[str, Any]:
         "envelope": text(result.envelope),
         "attempt_log": text(result.attempt_log),
         "chain": text(result.chain),
+        "command": text_or_null(result.command),
         "started": result.started_at,
         "duration_ms": result.duration_ms,
     }

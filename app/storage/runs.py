@@ -7,6 +7,7 @@ from dataclasses import replace
 import orjson
 from sqlalchemy import bindparam, case, delete, func, insert, select, update
 
+from app.agent.state_schema import Values
 from app.core.clock import now_ms
 from app.core.errors import Conflict, NotFound
 from app.core.idempotency import IdempotencyKey
@@ -180,6 +181,9 @@ class SqlRunStore:
             return []
         return await self._db.read(lambda tx: checkpoints.messages(tx, thread_id, checkpoint_id))
 
+    async def state(self, thread_id: str, checkpoint_id: str | None) -> tuple[list[Message], Values]:
+        return await self._db.read(lambda tx: checkpoints.state(tx, thread_id, checkpoint_id))
+
     async def checkpoints_since(self, thread_id: str, checkpoint_id: str, base_id: str | None) -> list[Checkpoint]:
         return await self._db.read(lambda tx: checkpoints.since(tx, thread_id, checkpoint_id, base_id))
 
@@ -227,8 +231,11 @@ def _create(
                 "created_at": run.created_at,
             },
         )
-    delta = {"messages": [message.to_json() for message in new.input_messages]}
-    checkpoint = Checkpoint(new.checkpoint_id, run.thread_id, head, run.id, delta, run.created_at)
+    delta: dict[str, object] = {"messages": [message.to_json() for message in new.input_messages]}
+    fields = _first_fields(tx, new, head)
+    if fields:
+        delta["fields"] = fields
+    checkpoint = Checkpoint(new.checkpoint_id, run.thread_id, head, run.id, delta, run.created_at, "input")
     state = checkpoints.add(tx, run.tenant, checkpoint, states)
     run = replace(run, base_checkpoint_id=head, checkpoint_id=new.checkpoint_id, before=state.messages)
     if new.first is not None:
@@ -244,6 +251,15 @@ def _create(
     if key is not None:
         idempotency.keep(tx, key, run.id, now)
     return run, False
+
+
+def _first_fields(tx: Tx, new: NewRun, head: str | None) -> list[list[object]]:
+    """What a run's start gives the thread's fields: defaults of those it does not have, then the run's `state`."""
+    there: Values = {}
+    if new.defaults and head is not None:
+        there = checkpoints.values(tx, new.run.thread_id, head)
+    missing = [update for update in new.defaults if update.name not in there]
+    return [update.to_json() for update in (*missing, *new.fields)]
 
 
 def _take_thread(tx: Tx, run: RunRecord) -> str | None:

@@ -20,6 +20,7 @@ PAGE = 200
 WITHOUT_SECRETS = frozenset(
     (
         "threads",
+        "thread_metadata",
         "checkpoints",
         "run_metadata",
         "journal",

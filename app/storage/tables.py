@@ -11,6 +11,8 @@ SCHEMA = MetaData()
 _ACTIVE = text("finished_at IS NULL")
 _FINISHED = text("finished_at IS NOT NULL")
 _UNLISTED = text("listed = 0")
+_LISTED = text("listed = 1")
+_QUEUED = text("queued IS NOT NULL")
 
 HOLDS_SECRETS: dict[str, str] = {
     "sqlite": """instr(spec, '"secret_ref"') > 0""",
@@ -34,7 +36,18 @@ threads = Table(
     Column("active_run_id", Text),
     Column("metadata", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Index("ix_threads_listed", "tenant", "id", sqlite_where=_LISTED, postgresql_where=_LISTED),
     Index("ix_threads_unlisted", "created_at", sqlite_where=_UNLISTED, postgresql_where=_UNLISTED),
+)
+
+thread_metadata = Table(
+    "thread_metadata",
+    SCHEMA,
+    Column("tenant", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("value", Text, primary_key=True),
+    Column("thread_id", Text, primary_key=True),
+    Index("ix_thread_metadata_thread", "thread_id"),
 )
 
 checkpoints = Table(
@@ -52,7 +65,12 @@ checkpoints = Table(
     Column("delta_bytes", BigInteger, nullable=False),  # bytes of deltas after it
     Column("created_at", BigInteger, nullable=False),
     Column("delta", Text, nullable=False),
-    Column("snapshot", Text),  # the folded state, on some checkpoints; last, for SQLite reads a long row from its front
+    Column(
+        "snapshot", Text
+    ),  # the folded messages, on some checkpoints; late, for SQLite reads a long row from its front
+    Column("field_updates", Text),  # `[[field, reducer, value], …]`, what other fields' reducers were given
+    Column("field_values", Text),  # with a snapshot: the folded fields
+    Column("source", Text),  # input, loop, update, fork
     Index("ix_checkpoints_thread", "thread_id", "depth"),
 )
 
@@ -95,8 +113,11 @@ runs = Table(
     Column("traceparent", Text),
     Column("tracestate", Text),
     Column("parked", Text),
+    Column("queued", Text),  # what the run brings to its thread, while it waits for it
+    Column("displaced", Text),  # interrupt, rollback: another run takes its place
     Index("ix_runs_tenant", "tenant", "id"),
     Index("ix_runs_thread", "thread_id", "id"),
+    Index("ix_runs_queued", "thread_id", "id", sqlite_where=_QUEUED, postgresql_where=_QUEUED),
     Index("ix_runs_finished", "finished_at", sqlite_where=_FINISHED, postgresql_where=_FINISHED),
     Index(
         "ix_runs_secrets",
@@ -169,6 +190,7 @@ tool_calls = Table(
     Column("wait_until", BigInteger),
     Column("answer", Text),
     Column("late_result", Text),
+    Column("command", Text),  # `{"update", "goto"}` of its result, for the round's close
     Index("ix_tool_calls_step", "run_id", "step", unique=True),
     Index("ix_tool_calls_tenant", "tenant", "id"),
     Index("ix_tool_calls_tool", "tenant", "tool", "id"),

@@ -8,7 +8,7 @@ from app.storage.tables import SCHEMA, runs
 OF_RUNS = {
     "id", "tenant", "thread_id", "agent", "spec", "input", "context", "metadata", "subject", "scopes", "on_disconnect",
     "status", "stop_reason", "output", "error", "interrupts", "owner", "base_checkpoint_id", "checkpoint_id", "usage",
-    "traceparent", "tracestate", "parked",
+    "traceparent", "tracestate", "parked", "queued", "displaced",
 }  # fmt: skip
 """Texts of a run. Of these only `spec` is searched for references; a new one that may hold any has to be searched, too."""
 
