@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
+from app.agent.changes import checked, close
 from app.agent.deadline import Deadline, OutOfTime
 from app.agent.ports import CutReason, Planner, Round, ToolRunner, Waiting
-from app.agent.records import CallWaits, Record, RoundClosed, StepDone
+from app.agent.records import CallWaits, Record, RoundClosed, StateChanged, StepDone
 from app.agent.settings import AgentSettings
 from app.agent.state import LoopState, OpenCall
+from app.core.ids import IdFactory, new_id
+
+DEFAULTS = AgentSettings()
 
 
 async def act(
@@ -20,66 +24,80 @@ async def act(
     """
     todo = [item for item in state.open_calls if item.outcome is None and not item.waits]
     if len(todo) == 1:
-        await _run_one(todo[0], tools, deadline)
+        await _run_one(todo[0], state, settings, tools, deadline)
         if todo[0].waiting is not None and todo[0].waits:
             yield (CallWaits(todo[0].call, todo[0].waiting),)
     elif todo:
-        async with aclosing(_run_many(todo, tools, settings.max_parallel_tools, deadline)) as batches:
+        async with aclosing(_run_many(todo, state, settings, tools, deadline)) as batches:
             async for records in batches:
                 yield records
 
 
-def close_round(state: LoopState, planner: Planner, tools: ToolRunner, reason: CutReason) -> tuple[Record, ...]:
+def close_round(
+    state: LoopState,
+    planner: Planner,
+    tools: ToolRunner,
+    reason: CutReason,
+    settings: AgentSettings = DEFAULTS,
+    new_id: IdFactory = new_id,
+) -> tuple[Record, ...]:
     """End the open round: results not told yet are told, calls without a result are cut for `reason`.
 
-    Returns nothing when no round is open, so it is safe on every path out of a run.
+    What the tools write to the state is applied, in call order. Returns nothing when no round is open, so it is safe on every path out of a run.
     """
     if not state.open_calls:
         return ()
-    records: list[Record] = []
     for item in state.open_calls:
         if item.outcome is None:
             item.outcome = tools.cut(item.call, "lost" if item.sent else reason)
+    results = [(item.call, item.outcome) for item in state.open_calls if item.outcome is not None]
+    changes: list[StateChanged] = []
+    if any(outcome.update is not None for _, outcome in results):
+        results, changes = close(state, settings, results, new_id)
+    records: list[Record] = []
+    for item, (call, outcome) in zip(state.open_calls, results, strict=True):
         if not item.told:
             item.told = True
-            records.append(StepDone(item.call, item.outcome))
-    results = tuple((item.call, item.outcome) for item in state.open_calls if item.outcome is not None)
+            records.append(StepDone(call, outcome))
     messages = tuple(planner.observe(call, outcome) for call, outcome in results)
     state.messages.extend(messages)
-    state.rounds.append(Round(state.open_message, results, messages))
+    state.rounds.append(Round(state.open_message, tuple(results), messages))
     state.open_calls = []
     state.open_message = None
-    records.append(RoundClosed(messages))
-    return tuple(records)
+    for change in changes:
+        state.messages.extend(change.messages)
+    return (*records, RoundClosed(messages), *changes)
 
 
-async def _run(item: OpenCall, tools: ToolRunner) -> None:
+async def _run(item: OpenCall, state: LoopState, settings: AgentSettings, tools: ToolRunner) -> None:
     result = await tools.run(item.call, sent_before=item.sent, resumed=item.resumed)
     if isinstance(result, Waiting):
         item.waiting, item.resumed = result, None
         if result.reason == "deferred":
             item.sent = max(item.sent, 1)  # if it is cut now, nobody can say that it did nothing
     else:
-        item.outcome = result
+        item.outcome = result if result.update is None else checked(result, item.call, state, settings, new_id)
 
 
-async def _run_one(item: OpenCall, tools: ToolRunner, deadline: Deadline) -> None:
+async def _run_one(
+    item: OpenCall, state: LoopState, settings: AgentSettings, tools: ToolRunner, deadline: Deadline
+) -> None:
     if deadline.never:
-        await _run(item, tools)
+        await _run(item, state, settings, tools)
         return
     with suppress(OutOfTime):
         async with deadline.limit():
-            await _run(item, tools)
+            await _run(item, state, settings, tools)
 
 
 async def _run_many(
-    todo: list[OpenCall], tools: ToolRunner, at_once: int, deadline: Deadline
+    todo: list[OpenCall], state: LoopState, settings: AgentSettings, tools: ToolRunner, deadline: Deadline
 ) -> AsyncGenerator[tuple[Record, ...]]:
     """All calls as tasks behind one gate; whatever is finished at a wake-up is told together, the last ones by the caller.
 
     Only `Stopped` and bugs come out of a call: they end the round for all, and the caller closes it.
     """
-    gate = asyncio.Semaphore(at_once)
+    gate = asyncio.Semaphore(settings.max_parallel_tools)
     done: list[OpenCall] = []
     failed: list[Exception] = []
     wake = asyncio.Event()
@@ -87,7 +105,7 @@ async def _run_many(
     async def perform(item: OpenCall) -> None:
         try:
             async with gate:
-                await _run(item, tools)
+                await _run(item, state, settings, tools)
             done.append(item)
         except Exception as error:  # noqa: BLE001  (handed to the round below, which raises it)
             failed.append(error)

@@ -48,7 +48,7 @@ async def execute(
             if _is_parked(state):
                 yield (*_untold(state), Parked())
                 return
-            closing = close_round(state, planner, tools, "time_limit")
+            closing = close_round(state, planner, tools, "time_limit", settings, new_id)
             end = _after_round(state)
             yield (*closing, end) if end is not None else closing
             if end is not None:
@@ -230,12 +230,15 @@ def _number(
 
 
 def _after_round(state: LoopState) -> Finished | Failed | None:
-    """What a closed round ends: `return_direct` when it had exactly one step (as AgentExecutor), a fatal tool error."""
+    """What a closed round ends: a fatal tool error, a tool's jump, `return_direct` of its only step (as AgentExecutor)."""
     results = state.rounds[-1].results
     for _, outcome in results:
         if outcome.fatal is not None:
             return Failed("tool_error", outcome.fatal)
-    if len(results) == 1 and results[0][1].return_direct:
+    jump = next((outcome for _, outcome in results if outcome.goto == "end"), None)
+    if jump is not None:
+        return Finished(AgentFinish({"output": jump.observation}), "finish")
+    if len(results) == 1 and results[0][1].return_direct and results[0][1].goto is None:
         return Finished(AgentFinish({"output": results[0][1].observation}), "return_direct")
     return None
 
