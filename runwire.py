@@ -15,6 +15,7 @@ from app.agent.plugin_api import (
     PlannerContext,
     parsing_error_handler,
     planner,
+    reducer,
     step_trimmer,
 )
 from app.agent.ports import (
@@ -32,7 +33,7 @@ from app.core.errors import ModelError
 from app.core.messages import Message, ToolCall
 from app.core.usage import TokenUsage
 from app.models.plugin_api import ModelPlugin, model
-from app.tools.plugin_api import Effect, Tool, ToolContext, ToolError, tool
+from app.tools.plugin_api import Command, Effect, Tool, ToolContext, ToolError, tool
 from app.tools.policy_api import PolicyAnswer, PolicyRequest, ToolPolicy, tool_policy
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ __all__ = [
     "ChatModel",
     "Client",
     "ClientError",
+    "Command",
     "Conflict",
     "ConnectionFailed",
     "Effect",
@@ -129,6 +131,7 @@ __all__ = [
     "model",
     "parsing_error_handler",
     "planner",
+    "reducer",
     "step_trimmer",
     "tool",
     "tool_policy",

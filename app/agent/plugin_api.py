@@ -8,6 +8,9 @@ def first_and_errors(steps: Sequence[AgentStep]) -> Sequence[AgentStep]: ...
 
 @planner("two_step", allowed_tools=["search"])
 async def two_step(steps: Sequence[AgentStep], context: PlannerContext) -> AgentAction | AgentFinish: ...
+
+@reducer("newest_ten")
+def newest_ten(old: object, update: object) -> object: ...
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -129,3 +132,26 @@ def planner(
     """
     allowed = None if allowed_tools is None else frozenset(allowed_tools)
     return lambda function: PlannerPlugin(function, name, multi_action, allowed)
+
+
+ReducerFunction = Callable[[object, object], object]
+"""`(old, update) -> new`, JSON values; `old` is `None` for a field that was never set. Both are its own to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerPlugin(Plugin):
+    """`state_schema: {"field": {"reducer": NAME}}`."""
+
+    function: ReducerFunction
+    name: str
+
+    def __call__(self, old: object, update: object) -> object:
+        return self.function(old, update)
+
+
+def reducer(name: str) -> Callable[[ReducerFunction], ReducerPlugin]:
+    """A function that makes a state field's new value of the old one and an update. It runs on the event loop: be quick.
+
+    A `ValueError` refuses the update, and its text says why; any other exception refuses it with a general sentence.
+    """
+    return lambda function: ReducerPlugin(function, name)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
-from app.agent.plugin_api import ParsingErrorPlugin, PlannerPlugin, TrimPlugin
+from app.agent.plugin_api import ParsingErrorPlugin, PlannerPlugin, ReducerFunction, ReducerPlugin, TrimPlugin
 from app.core.errors import FieldError, InvalidRequest
 from app.core.json import encode_text
 from app.runs.spec import AGENT_TYPES
@@ -15,9 +15,11 @@ Settings = Mapping[str, object]
 class KnownPlugins(Protocol):
     """The loop plugins that this server has (`app.runs.loop_plugins`)."""
 
-    def names(self, kind: type[PlannerPlugin | ParsingErrorPlugin | TrimPlugin]) -> Sequence[str]: ...
+    def names(self, kind: type[PlannerPlugin | ParsingErrorPlugin | TrimPlugin | ReducerPlugin]) -> Sequence[str]: ...
 
     def planner(self, name: str) -> PlannerPlugin | None: ...
+
+    def reducer(self, name: str) -> ReducerFunction | None: ...
 
 
 def check_agent(settings: Settings, tools: Sequence[Mapping[str, object]], plugins: KnownPlugins, pointer: str) -> None:

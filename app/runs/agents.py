@@ -11,6 +11,7 @@ from app.core.principal import Principal
 from app.core.registry import Registry, Versioned
 from app.runs.agent_checks import KnownPlugins, check_agent
 from app.runs.spec import AgentSpec, RegisteredAgentSpec, RunConfig, settings_json
+from app.runs.state_fields import StateFields
 from app.runs.validation import check
 
 
@@ -43,6 +44,8 @@ class AgentService:
         self._models = models
         self._tools = tools
         self._plugins = plugins
+        self.fields = StateFields(plugins)
+        """The states of agents, compiled."""
 
     async def create(
         self, principal: Principal, body: object, idempotency: IdempotencyKey | None
@@ -110,6 +113,7 @@ class AgentService:
             stored, name, version = {"agent": settings_json(spec), "model": model}, None, None
         settings = _overridden(cast("dict[str, object]", stored["agent"]), config)
         check_agent(settings, tools, self._plugins, "/agent")
+        self.fields.check_agent(settings, "/agent")
         at = "/agent" if config.limits.max_cost_usd is None else "/config"
         self._check_cost(settings, cast("dict[str, object]", stored["model"]), at)
         return name, {"agent": settings, "agent_version": version, "model": stored["model"], "tools": tools}
@@ -120,6 +124,7 @@ class AgentService:
         model = await self._models.pin(principal.tenant, spec.model, pointer="/model")
         settings = settings_json(spec)
         check_agent(settings, pins, self._plugins, "")
+        self.fields.check_agent(settings, "")
         self._check_cost(settings, model, "")
         return {"agent": settings, "model": model, "tools": tools}
 

@@ -1,7 +1,6 @@
 """The driver: runs one claimed run's loop and journals what it tells, to exactly one end."""
 
 import asyncio
-import time
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, aclosing
 
@@ -11,7 +10,6 @@ from app.agent.executor import close_round, execute
 from app.agent.ports import ToolRunner
 from app.agent.records import (
     Answered,
-    CallWaits,
     Failed,
     Finished,
     Output,
@@ -19,7 +17,6 @@ from app.agent.records import (
     Record,
     RoundClosed,
     StateChanged,
-    StepDone,
 )
 from app.agent.repair import repaired
 from app.agent.state import LoopState
@@ -32,26 +29,19 @@ from app.core.ids import IdFactory
 from app.core.messages import Message
 from app.core.usage import Usage
 from app.runs.event_data import (
-    action_event,
-    call_result,
-    call_wait,
-    finish_event,
-    interrupt_of,
     output_event,
-    proposed_call,
     run_event,
-    state_event,
-    step_event,
-    usage_event,
 )
 from app.runs.fold import fold
 from app.runs.hub import Hub
 from app.runs.journal import RunJournal
+from app.runs.live_view import LiveView
 from app.runs.loop_parts import LoopAssembler, LoopParts
 from app.runs.lost_parts import LOST_PLANNER, LOST_TOOLS
 from app.runs.observer import NOBODY, Observer
 from app.runs.ports import RunStore
-from app.runs.records import Dispatch, Progress, RunRecord, Transition
+from app.runs.record_writer import RecordWriter
+from app.runs.records import Dispatch, RunRecord, Transition
 from app.tools.runner import Attempts
 
 TIME_KEPT_S = 1.0
@@ -83,23 +73,24 @@ class Driver:
         self._parts: LoopParts | None = None
         self._tools: ToolRunner = LOST_TOOLS
         """The run's tools as the observer wrapped them; a stand-in where they could not be built."""
-        self._started = time.monotonic()
         self._task: asyncio.Task[None] | None = None
         self._cancelled = run.cancel_requested
         self._leaving = False
-        self._end: Transition | None = None
-        """Set when the `end` event is added; nothing may follow it."""
-        self.parked_until: int | None = None
-        """Set when the run was let go until an answer comes: the time (milliseconds) when waiting is over at the latest."""
+        self._writer = RecordWriter(run, self._journal, new_id, lambda: self._state)
         self._paced = False
         """A tool of the open round was dispatched, so the round waited for the journal."""
+
+    @property
+    def parked_until(self) -> int | None:
+        """Set when the run was let go until an answer comes: the time (milliseconds) when waiting is over at the latest."""
+        return self._writer.parked_until
 
     def cancel(self) -> None:
         """A cancel was recorded for this run: stop what it waits for. The end is journaled as `cancelled`."""
         if self._cancelled:
             return
         self._cancelled = True
-        if self._task is not None and self._end is None:
+        if self._task is not None and self._writer.end is None:
             self._task.cancel()  # before that, `_loop` looks at the flag once the state is known
 
     def leave(self) -> None:
@@ -108,12 +99,17 @@ class Driver:
         A model call is; tool calls are let to their end, and their results are journaled.
         """
         self._leaving = True
-        if self._task is not None and self._end is None and (self._state is None or not self._state.open_calls):
+        if self._task is not None and self._writer.end is None and (self._state is None or not self._state.open_calls):
             self._task.cancel()
 
     def tell(self, event: EventType, data: Mapping[str, object]) -> bool:
         """Add an event from outside the loop; false when the run is ending or being let go."""
-        if self._task is None or self._end is not None or self.parked_until is not None or self._journal.failed:
+        if (
+            self._task is None
+            or self._writer.end is not None
+            or self._writer.parked_until is not None
+            or self._journal.failed
+        ):
             return False
         self._journal.emit(event, data)
         self._journal.start()
@@ -140,7 +136,7 @@ class Driver:
         end = None
         try:
             await driving
-            end = self._end
+            end = self._writer.end
         finally:
             if end is None:
                 self._observer.left()
@@ -170,7 +166,7 @@ class Driver:
         Raises `Fenced` and `Unavailable` (the journal cannot be written: someone must claim the run again), and
         `CancelledError` when stopped otherwise than by `cancel` (shutdown): the run then stays as it is journaled.
         """
-        self._started = time.monotonic()
+        self._writer.start_clock()
         try:
             try:
                 await self._loop(preparing)
@@ -218,7 +214,10 @@ class Driver:
         journal, run = self._journal, self._run
         trace.CURRENT.set(trace.of_run(run.id, run.traceparent, run.tracestate).unrecorded())
         self._state = await preparing
-        self._parts = parts = await self._assembler.assemble(run, self._record_dispatch, self._observer.model)
+        view = LiveView(self.tell)
+        self._parts = parts = await self._assembler.assemble(run, self._record_dispatch, self._observer.model, view)
+        self._state.schema, view.state = parts.schema, self._state
+        self._writer.facts = parts.tools.facts
         self._tools = tools = self._observer.tools(parts.tools)
         if self._cancelled:
             raise RunCancelled("The run was cancelled.")
@@ -237,11 +236,11 @@ class Driver:
                         await journal.commit()
                     continue
                 for record in group:
-                    self._write(record)
-                self._set_progress()
+                    self._writer.write(record)
+                self._writer.set_progress()
                 if journal.start() or self._must_wait(group):
                     await journal.commit()
-                if self._leaving and self._end is None and not self._state.open_calls:
+                if self._leaving and self._writer.end is None and not self._state.open_calls:
                     await journal.commit()
                     raise asyncio.CancelledError
 
@@ -249,9 +248,9 @@ class Driver:
         """Journal the run's active time while nothing else is, so that a crash does not give its time limit anew."""
         while True:
             await asyncio.sleep(TIME_KEPT_S)
-            if self._end is not None or self._journal.failed:
+            if self._writer.end is not None or self._journal.failed:
                 return
-            self._set_progress()
+            self._writer.set_progress()
             self._journal.start()
 
     def _must_wait(self, group: tuple[Record, ...]) -> bool:
@@ -277,109 +276,6 @@ class Driver:
         self._paced = True
         await self._journal.dispatch(Dispatch(tool_call_id, tuple(log), tool, registered))
 
-    # --- writing ---------------------------------------------------------------------------------------------------
-
-    def _write(self, record: Record) -> None:
-        match record:
-            case Answered():
-                self._write_answer(record)
-            case StepDone():
-                self._journal.emit("step", step_event(record))
-                self._journal.add_result(call_result(record))
-            case CallWaits():
-                self._write_wait(record)
-            case Parked():
-                self._write_parking()
-            case RoundClosed():
-                self._add_messages(record.messages)
-            case StateChanged():
-                self._write_change(record)
-            case Finished():
-                self._write_finish(record)
-            case Failed():
-                self._write_failure(record.code, record.message, retryable=False, request_id=self._new_id())
-            case Output():
-                self._journal.emit("output", output_event(record))
-
-    def _write_answer(self, answer: Answered) -> None:
-        assert self._parts is not None
-        journal, run, now = self._journal, self._run, now_ms()
-        journal.emit("usage", usage_event(answer))
-        for call in answer.calls:
-            journal.emit("action", action_event(call, answer.message_id))
-            record = proposed_call(run, call, answer.message_id, now)
-            facts = self._parts.tools.facts(call)
-            record.tool_version, record.effect = facts.tool_version, facts.effect
-            record.arguments_sha256, record.idempotency_key = facts.arguments_sha256, facts.idempotency_key
-            journal.add_call(record)
-        if answer.message is not None:
-            self._add_messages((answer.message,))
-
-    def _write_wait(self, waits: CallWaits) -> None:
-        interrupt = interrupt_of(self._run, waits, now_ms())
-        if interrupt is not None:
-            self._journal.emit("interrupt", {"interrupts": [interrupt.shown]})
-        self._journal.add_wait(call_wait(waits), interrupt)
-
-    def _write_parking(self) -> None:
-        """Let the run go: `interrupted` where somebody is asked, else it runs on without anything held for it."""
-        assert self._state is not None
-        waiting = [item.waiting for item in self._state.open_calls if item.waits and item.waiting is not None]
-        self.parked_until = min(item.until_ms for item in waiting)
-        if all(item.shown is None for item in waiting):
-            self._journal.set_transition(Transition("running", None, None, None, None, parked="tools"))
-            return
-        run = self._run
-        run.status = "interrupted"
-        self._journal.emit("run", run_event(run))
-        self._journal.set_transition(Transition("interrupted", "awaiting_input", None, None, None, parked="people"))
-
-    def _add_messages(self, messages: tuple[Message, ...]) -> None:
-        if messages:
-            self._journal.add_checkpoint(self._new_id(), [message.to_json() for message in messages], now_ms())
-
-    def _write_change(self, change: StateChanged) -> None:
-        """A change of the server's own fields is kept and told to nobody."""
-        told = state_event(change)
-        if told is not None:
-            self._journal.emit("state", told)
-        self._journal.add_checkpoint(
-            self._new_id(),
-            [message.to_json() for message in change.messages],
-            now_ms(),
-            [update.to_json() for update in change.updates],
-        )
-
-    def _write_finish(self, finished: Finished) -> None:
-        if finished.message is not None:
-            self._add_messages((finished.message,))
-        self._journal.emit("finish", finish_event(finished))
-        self._write_end(Transition("success", finished.stop_reason, finished.finish.return_values, None, now_ms()))
-
-    def _write_failure(self, code: str, message: str, *, retryable: bool, request_id: str) -> None:
-        error: dict[str, object] = {
-            "code": code, "message": message, "retryable": retryable, "request_id": request_id,
-        }  # fmt: skip
-        self._journal.emit("error", error)
-        self._write_end(Transition("error", "error", None, error, now_ms()))
-
-    def _write_end(self, transition: Transition) -> None:
-        journal = self._journal
-        self._end = transition
-        self.parked_until = None  # a cancel may come just after it was let go
-        self._set_progress()
-        journal.set_transition(transition)
-        journal.emit(
-            "end",
-            {
-                "run_id": self._run.id,
-                "status": transition.status,
-                "stop_reason": transition.stop_reason,
-                "usage": self._run.usage or Usage().to_json() if self._state is None else self._state.usage.to_json(),
-                "last_seq": journal.last_seq + 1,
-            },
-        )
-
     def _close_round(self) -> None:
         """Give every open call its one result, also where the run's tools could not be built again."""
         if self._state is None:
@@ -390,24 +286,18 @@ class Driver:
         else:
             planner = self._parts.planner
         for record in close_round(self._state, planner, tools, "cancelled"):
-            self._write(record)
+            self._writer.write(record)
 
     async def _end_cancelled(self) -> None:
-        if self._end is None:
+        if self._writer.end is None:
             self._close_round()
-            self._write_end(Transition("cancelled", "cancelled", None, None, now_ms()))
+            self._writer.end_with(Transition("cancelled", "cancelled", None, None, now_ms()))
         await self._journal.commit()
 
     async def _end_failed(self, code: str, message: str, request_id: str = "", *, retryable: bool = False) -> None:
         request_id = request_id or self._new_id()
         log.warning("run_error", run_id=self._run.id, code=code, request_id=request_id)
-        if self._end is None:
+        if self._writer.end is None:
             self._close_round()
-            self._write_failure(code, message, retryable=retryable, request_id=request_id)
+            self._writer.fail(code, message, retryable=retryable, request_id=request_id)
         await self._journal.commit()
-
-    def _set_progress(self) -> None:
-        state = self._state
-        if state is not None:  # else the row is as true as it was
-            active = self._run.active_ms + int((time.monotonic() - self._started) * 1000)
-            self._journal.set_progress(Progress(state.iteration, state.step, state.usage.to_json(), active))

@@ -18,6 +18,7 @@ from app.agent.ports import (
 )
 from app.agent.settings import AgentSettings
 from app.agent.state import LoopState
+from app.agent.state_schema import NO_FIELDS, StateSchema
 from app.agent.text_formats import TEXT_TYPES, text_format
 from app.agent.text_planner import TextPlanner
 from app.agent.trimming import CountTokens, KeepTokens, Trimmer, estimate_tokens, trim_of
@@ -29,7 +30,9 @@ from app.core.values import immutable
 from app.runs.inputs import prompt_inputs
 from app.runs.loop_plugins import LoopPlugins, plugin_failure
 from app.runs.records import CallRecord, RunRecord
+from app.runs.state_fields import StateFields
 from app.tools.approval import ApprovalRule, rule_of
+from app.tools.run_view import OUTSIDE, RunView
 from app.tools.runner import BoundTools, RecordDispatch, ToolRunContext
 
 
@@ -52,6 +55,7 @@ class LoopParts:
     settings: AgentSettings
     planner: Planner
     tools: BoundTools
+    schema: StateSchema = NO_FIELDS
 
 
 class LoopAssembler:
@@ -68,19 +72,24 @@ class LoopAssembler:
         self._tools = tools
         self._new_id = new_id
         self._plugins = plugins or LoopPlugins()
+        self._fields = StateFields(self._plugins)
         self._call = call
 
     async def assemble(
-        self, run: RunRecord, record_dispatch: RecordDispatch, around_model: Callable[[ModelCall], ModelCall]
+        self,
+        run: RunRecord,
+        record_dispatch: RecordDispatch,
+        around_model: Callable[[ModelCall], ModelCall],
+        view: RunView = OUTSIDE,
     ) -> LoopParts:
         """`around_model` wraps the calls of the run's model. Raises `ModelError`, `InvalidRequest` when what was pinned can no longer be built (a secret is gone)."""
         settings = self._settings(run)
         pinned = cast("dict[str, object]", run.spec["model"])
         model = await self._models.build(run.tenant, pinned)
-        tools = await self._bind(run, settings, record_dispatch)
+        tools = await self._bind(run, settings, record_dispatch, view)
         trimmer = await self._trimmer(settings, pinned)
         planner = self._planner(run, settings, around_model(model.stream), tools.definitions, trimmer)
-        return LoopParts(settings, planner, tools)
+        return LoopParts(settings, planner, tools, self._fields.of(cast("dict[str, object]", run.spec["agent"])))
 
     async def context(self, run: RunRecord, state: LoopState) -> Sequence[Message]:
         """What the next model call of a run would see. Raises `InvalidRequest` as `assemble`.
@@ -117,7 +126,9 @@ class LoopAssembler:
             raise plugin_failure(name, "this server does not have it any more")
         return replace(settings, handle_parsing_errors=policy)
 
-    async def _bind(self, run: RunRecord, settings: AgentSettings, record_dispatch: RecordDispatch) -> BoundTools:
+    async def _bind(
+        self, run: RunRecord, settings: AgentSettings, record_dispatch: RecordDispatch, view: RunView = OUTSIDE
+    ) -> BoundTools:
         return await self._tools.bind(
             cast("list[dict[str, object]]", run.spec["tools"]),
             ToolRunContext(
@@ -131,6 +142,7 @@ class LoopAssembler:
                 record_dispatch=record_dispatch,
                 approvals=_approvals(settings.interrupt_on),
                 late_result=self._late_result,
+                view=view,
             ),
         )
 

@@ -9,9 +9,17 @@ from typing import TypeVar
 import structlog
 
 from app.agent.parse_policy import ParsePolicy
-from app.agent.plugin_api import OutputParserException, ParsingErrorPlugin, PlannerPlugin, TrimPlugin
+from app.agent.plugin_api import (
+    OutputParserException,
+    ParsingErrorPlugin,
+    PlannerPlugin,
+    ReducerFunction,
+    ReducerPlugin,
+    TrimPlugin,
+)
 from app.agent.plugin_planner import being_cancelled
 from app.agent.ports import ParseError
+from app.agent.state_schema import ABSENT, REDUCERS, own_copy
 from app.agent.trimming import ChooseSteps, StepResult
 from app.core.actions import AgentStep
 from app.core.errors import PluginFailed
@@ -23,10 +31,11 @@ ENTRY_POINT_GROUPS = {
     PlannerPlugin: "runwire.planners",
     ParsingErrorPlugin: "runwire.parsing_error_handlers",
     TrimPlugin: "runwire.step_trimmers",
+    ReducerPlugin: "runwire.reducers",
 }
 
-LoopPlugin = PlannerPlugin | ParsingErrorPlugin | TrimPlugin
-KindT = TypeVar("KindT", PlannerPlugin, ParsingErrorPlugin, TrimPlugin)
+LoopPlugin = PlannerPlugin | ParsingErrorPlugin | TrimPlugin | ReducerPlugin
+KindT = TypeVar("KindT", PlannerPlugin, ParsingErrorPlugin, TrimPlugin, ReducerPlugin)
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -44,6 +53,8 @@ class LoopPlugins:
                 raise PluginError(
                     f"Plugin planner {plugin.name!r}: this is an agent type of the server's own; rename it."
                 )
+            if isinstance(plugin, ReducerPlugin) and plugin.name in REDUCERS:
+                raise PluginError(f"Plugin reducer {plugin.name!r}: this is a reducer of the server's own; rename it.")
             key = type(plugin), plugin.name
             if key in self._plugins:
                 raise PluginError(f"There are two plugins of one kind named {plugin.name!r}; rename one.")
@@ -108,6 +119,22 @@ class LoopPlugins:
             return [numbers[step] for step in chosen]
 
         return choose
+
+    def reducer(self, name: str) -> ReducerFunction | None:
+        """Raises `ValueError` where it does not take an update: what the caller, or the tool's step, is told."""
+        plugin = self._find(ReducerPlugin, name)
+        if plugin is None:
+            return None
+
+        def reduce(old: object, update: object) -> object:
+            try:
+                return own_copy(plugin.function(None if old is ABSENT else own_copy(old), own_copy(update)))
+            except ValueError:
+                raise
+            except (Exception, SystemExit, asyncio.CancelledError) as failed:
+                raise ValueError(plugin_failure(name, failed).message) from failed
+
+        return reduce
 
     def _find(self, kind: type[KindT], name: str) -> KindT | None:
         found = self._plugins.get((kind, name))

@@ -125,6 +125,10 @@ class RunStore(Protocol):
         """The fold up to a checkpoint: the messages, and the other fields."""
         ...
 
+    async def values(self, tenant: str, thread_id: str) -> Values:
+        """The fields of a thread as it stands. Raises `NotFound` (`thread_not_found`)."""
+        ...
+
     async def checkpoints_since(self, thread_id: str, checkpoint_id: str, base_id: str | None) -> list[Checkpoint]:
         """The checkpoints after `base_id` up to `checkpoint_id`, oldest first."""
         ...

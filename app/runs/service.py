@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import cast
 
+from app.agent.state_schema import FieldUpdate, StateMisfit, apply
 from app.agent.text_formats import prompt_variables
 from app.core.actions import AgentAction
 from app.core.clock import now_ms
@@ -26,6 +27,7 @@ from app.runs.ports import Dispatcher, NewRun, RunFilter, RunStore
 from app.runs.records import Batch, CallRecord, RunRecord
 from app.runs.resume import ResumeSpec, answers_of
 from app.runs.spec import RunCreate
+from app.runs.state_fields import refusal, refuse_messages
 from app.runs.status import TERMINAL
 from app.runs.validation import check
 from app.runs.waiting import WaitStore
@@ -39,6 +41,15 @@ class Accepted:
     run: RunRecord
     request: RunCreate
     replayed: bool
+
+
+@immutable
+class Start:
+    """What a run brings to its thread: messages, updates of its fields, what missing fields begin with."""
+
+    messages: tuple[Message, ...]
+    fields: tuple[FieldUpdate, ...]
+    defaults: tuple[FieldUpdate, ...]
 
 
 class RunService:
@@ -79,16 +90,36 @@ class RunService:
                 return Accepted(await self.get(principal, earlier), request, replayed=True)
         messages = input_messages(request.input)
         name, spec = await self._agents.resolve(principal, request.agent, request.config)
-        check_variables(request.input, prompt_variables(cast("dict[str, object]", spec["agent"])))
+        settings = cast("dict[str, object]", spec["agent"])
+        check_variables(request.input, prompt_variables(settings))
+        self._agents.fields.check_context(settings, request.context)
+        start = await self._start_of(principal, request, settings, messages)
         with self._dispatcher.admit() as place:
-            return await self._accept(principal, request, idempotency, messages, name, spec, trace, here=place == "now")
+            return await self._accept(principal, request, idempotency, start, name, spec, trace, here=place == "now")
+
+    async def _start_of(
+        self, principal: Principal, request: RunCreate, settings: dict[str, object], messages: tuple[Message, ...]
+    ) -> Start:
+        """What the run brings to its thread. Raises `InvalidRequest` where its `state` does not fit."""
+        schema = self._agents.fields.of(settings)
+        defaults = schema.defaults()
+        if not request.state:
+            return Start(messages, (), defaults)
+        refuse_messages(request.state, "/state")
+        values = apply({}, defaults)
+        if request.thread_id is not None:
+            values = {**values, **await self._store.values(principal.tenant, request.thread_id)}
+        try:
+            return Start(messages, schema.check(request.state, values), defaults)
+        except StateMisfit as misfit:
+            raise refusal(misfit, "/state") from misfit
 
     async def _accept(
         self,
         principal: Principal,
         request: RunCreate,
         idempotency: IdempotencyKey | None,
-        messages: tuple[Message, ...],
+        start: Start,
         name: str | None,
         spec: dict[str, object],
         trace: TraceContext | None,
@@ -118,14 +149,24 @@ class RunService:
             encoded = wire(1, "run", run_event(run))
             first = Batch(1, 1, encoded, (("run", 0),))
             run.last_seq = run.batches = 1
-        new = NewRun(run, messages, self._new_id(), new_thread=request.thread_id is None, first=first)
+        new = NewRun(
+            run,
+            start.messages,
+            self._new_id(),
+            new_thread=request.thread_id is None,
+            first=first,
+            fields=start.fields,
+            defaults=start.defaults,
+            when_busy=request.multitask_strategy,
+        )
         created, replayed = await self._store.create(new, idempotency)
         if replayed:
             return Accepted(created, request, replayed=True)
         self._hub.open(created.id, 0)
         if first is not None:
             self._hub.publish(created.id, first)
-            self._dispatcher.start_now(created, list(messages) if new.new_thread else None)
+            known = new.new_thread and not (start.fields or start.defaults)
+            self._dispatcher.start_now(created, list(start.messages) if known else None)
         else:
             self._dispatcher.submit(created.id)
         return Accepted(created, request, replayed=False)

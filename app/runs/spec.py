@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from app.agent.state_schema import MESSAGES, OWN
 from app.agent.text_formats import TEXT_TYPES, template_of
 from app.core.errors import FieldError, NotSupported
 from app.core.ids import NAME_PATTERN
@@ -47,7 +48,7 @@ def not_supported(pointer: str, what: str) -> NotSupported:
 def _nested(model: type[Spec], value: object) -> JsonObject:
     """An object where a field takes other types, too: what was sent of it. Raises `ValueError` naming its first fault."""
     try:
-        return model.model_validate(value).model_dump(exclude_unset=True)
+        return model.model_validate(value).model_dump(exclude_unset=True, by_alias=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
@@ -130,6 +131,16 @@ class ApprovalSpec(Spec):
     expires_s: Annotated[float, Field(gt=0, le=90 * 86400, allow_inf_nan=False)] | None = None
 
 
+class StateFieldSpec(Spec):
+    """A field of the thread's state: what it may hold, and how an update changes it."""
+
+    schema_: Annotated[JsonObject, Field(alias="schema")] = {}
+    reducer: Name = "replace"
+    """`replace`, `append`, `merge_by_id`, `merge_object`, `sum`, `max`, `union`, or a reducer plugin's name."""
+    default: object = None
+    """What a thread that does not have the field yet starts with; left out: it stays without."""
+
+
 class AgentSpec(SettingsSpec):
     """An agent: its model, its tools, its settings."""
 
@@ -140,6 +151,10 @@ class AgentSpec(SettingsSpec):
     tools: Annotated[list[str | JsonObject], Field(max_length=128)] = []
     interrupt_on: Annotated[dict[Name, bool | JsonObject], Field(max_length=128)] = {}
     """Tools whose calls wait for a person, besides those that ask for it themselves (LangChain's name)."""
+    state_schema: Annotated[dict[Name, JsonObject], Field(max_length=64)] = {}
+    """Fields of the thread's state beside `messages`: `{"schema": JSON Schema, "reducer": name, "default": value}` each."""
+    context_schema: JsonObject | None = None
+    """JSON Schema of a run's `context`."""
     output_schema: JsonObject | None = None
     middleware: Annotated[list[JsonObject], Field(max_length=128)] = []
 
@@ -169,6 +184,14 @@ class AgentSpec(SettingsSpec):
             name: _nested(ApprovalSpec, cast("object", rule)) if isinstance(rule, dict) else rule
             for name, rule in value.items()
         }
+
+    @field_validator("state_schema")
+    @classmethod
+    def _fields(cls, value: dict[str, object]) -> dict[str, object]:
+        wrong = next((name for name in value if name == MESSAGES or name.startswith(OWN)), None)
+        if wrong is not None:
+            raise ValueError(f"`{wrong}` is the server's own field; name it otherwise")
+        return {name: _nested(StateFieldSpec, field) for name, field in value.items()}
 
     @field_validator("output_schema", "middleware")
     @classmethod
@@ -248,6 +271,8 @@ class RunCreate(Spec):
     agent: Name | JsonObject
     input: str | JsonObject
     thread_id: str | None = None
+    state: JsonObject = {}
+    """Fields of the agent's `state_schema`, through their reducers: what the run begins with beside its input."""
     context: JsonObject = {}
     metadata: Metadata = {}
     config: RunConfig = RunConfig()

@@ -44,7 +44,11 @@ _TAKE_THREAD = Statement(
     .where(threads.c.id == bindparam("thread"), threads.c.tenant == _tenant, threads.c.active_run_id.is_(None))
     .returning(threads.c.head_checkpoint_id)
 )
-_THREAD = Statement(select(threads.c.id).where(threads.c.id == bindparam("thread"), threads.c.tenant == _tenant))
+_THREAD = Statement(
+    select(threads.c.id, threads.c.head_checkpoint_id).where(
+        threads.c.id == bindparam("thread"), threads.c.tenant == _tenant
+    )
+)
 _CLAIM = Statement(
     update(runs)
     .values(
@@ -184,6 +188,9 @@ class SqlRunStore:
     async def state(self, thread_id: str, checkpoint_id: str | None) -> tuple[list[Message], Values]:
         return await self._db.read(lambda tx: checkpoints.state(tx, thread_id, checkpoint_id))
 
+    async def values(self, tenant: str, thread_id: str) -> Values:
+        return await self._db.read(lambda tx: _values(tx, tenant, thread_id))
+
     async def checkpoints_since(self, thread_id: str, checkpoint_id: str, base_id: str | None) -> list[Checkpoint]:
         return await self._db.read(lambda tx: checkpoints.since(tx, thread_id, checkpoint_id, base_id))
 
@@ -260,6 +267,13 @@ def _first_fields(tx: Tx, new: NewRun, head: str | None) -> list[list[object]]:
         there = checkpoints.values(tx, new.run.thread_id, head)
     missing = [update for update in new.defaults if update.name not in there]
     return [update.to_json() for update in (*missing, *new.fields)]
+
+
+def _values(tx: Tx, tenant: str, thread_id: str) -> Values:
+    row = tx.one(_THREAD, {"thread": thread_id, "tenant": tenant})
+    if row is None:
+        raise NotFound("There is no such thread.", code="thread_not_found")
+    return checkpoints.values(tx, thread_id, row[1])
 
 
 def _take_thread(tx: Tx, run: RunRecord) -> str | None:

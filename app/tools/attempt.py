@@ -8,6 +8,7 @@ from app.agent.ports import StepStatus, WholeResult
 from app.core.principal import Principal
 from app.core.values import immutable
 from app.tools.plugin_api import Effect
+from app.tools.run_view import OUTSIDE, RunView
 
 AttemptKind = Literal["output", "failed", "not_executed", "uncertain", "deferred"]
 """`failed`: the tool said no, definitely. `not_executed`: it certainly did nothing. `uncertain`: nobody can tell."""
@@ -33,6 +34,10 @@ class Attempt:
     """Set where the log holds more under this id."""
     whole: WholeResult | None = None
     """Where `output` is only its beginning."""
+    update: object = None
+    """What it would change of the thread's state, as it came."""
+    goto: object = None
+    """Where it would have the run go, as it came."""
 
 
 @immutable
@@ -52,6 +57,7 @@ class Sending:
     """When the call was made (milliseconds since the epoch); the same after a restart, so that bodies are too."""
     deadline_ms: int
     new_id: Callable[[], str]
+    view: RunView = OUTSIDE
 
 
 Send = Callable[[int, float], Awaitable[Attempt]]

@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast, get_args
 
-from app.agent.ports import PlannedCall, StepStatus, ToolOutcome, WholeResult
+from app.agent.ports import Goto, PlannedCall, StepStatus, ToolOutcome, WholeResult
 from app.core.clock import now_ms
 from app.core.values import immutable
 from app.tools import envelope
@@ -13,6 +14,8 @@ from app.tools.attempt import Attempt, settle
 from app.tools.compiled import CompiledTool
 from app.tools.result import printable, whole_output
 from app.tools.schema import ArgumentSchema
+
+GOTO: tuple[str, ...] = get_args(Goto)
 
 
 @dataclass(slots=True)
@@ -46,6 +49,8 @@ class End:
     """What the tool answered, where the answer itself is the fault."""
     whole: WholeResult | None = None
     """What is kept of an answer that was cut."""
+    update: Mapping[str, object] | None = None
+    goto: Goto | None = None
 
 
 def outcome_of(
@@ -80,6 +85,8 @@ def outcome_of(
             duration,
             return_direct,
             whole=end.whole,
+            update=end.update,
+            goto=end.goto,
         )
     request_id = end.request_id or new_id()
     text = printable(str(end.observation))
@@ -141,27 +148,43 @@ def output_end(tool: CompiledTool, attempt: Attempt, place: str | None = None) -
 
     `place`: where the whole of it can be read once it is kept; `None`: it is not. It ran all the same, and is not sent again. Of a write, `state` is then `unknown`: what it did cannot be read.
     """
+    code = "output_invalid"
     fault = None if tool.output is None else _output_fault(tool.output, attempt)
+    if fault is not None:
+        fault = f"its answer does not fit its output_schema: {fault}"
+    elif attempt.update is not None or attempt.goto is not None:
+        code, fault = "command_invalid", _command_fault(attempt)
     whole = None if place is None else attempt.whole
     output = attempt.output
     if whole is not None:
         what = "the whole" if whole.complete else "the first"
         output = f"{output}\n[{what} {len(whole.data)} bytes: GET {place}]"
     if fault is None:
-        return End("success", output, meta=attempt.meta, whole=whole)
-    text = f"{tool.name} ran, but its answer does not fit its output_schema: {fault}"
+        update = cast("Mapping[str, object] | None", attempt.update)
+        return End(
+            "success", output, meta=attempt.meta, whole=whole, update=update, goto=cast("Goto | None", attempt.goto)
+        )
+    text = f"{tool.name} ran, but {fault}"
     if tool.effect == "write":
         text = f"{text}. What it does has happened: do not simply call it again"
     return End(
         "error",
         f"{text}.",
-        "output_invalid",
+        code,
         state="unknown" if tool.effect == "write" else "failed",
         meta=attempt.meta,
         by_tool=True,
         data=output,
         whole=whole,
     )
+
+
+def _command_fault(attempt: Attempt) -> str | None:
+    if attempt.goto is not None and attempt.goto not in GOTO:
+        return f"it says to go on where there is nothing: goto must be one of {', '.join(GOTO)}"
+    if attempt.update is not None and not isinstance(attempt.update, Mapping):
+        return "its update of the state must be an object with the fields to change"
+    return None
 
 
 def _output_fault(schema: ArgumentSchema, attempt: Attempt) -> str | None:

@@ -273,6 +273,7 @@ class Execution:
             call_time_ms(call.tool_call_id),
             began_ms + int(tool.deadline_s * 1000),
             run.new_id,
+            run.view,
         )
 
     def _began_ms(self) -> int:

@@ -20,7 +20,7 @@ from app.core.values import immutable
 from app.tools.answer_body import AnswerBody
 from app.tools.attempt import Attempt, Send, Sending
 from app.tools.egress import EgressGuard, EgressRefused
-from app.tools.result import kept, printable, read_body
+from app.tools.result import ANSWER_MEMBERS, kept, printable, read_body, whole_value
 from app.tools.signing import RotatingKeys, sign
 from app.tools.turns import Turns
 
@@ -229,15 +229,25 @@ def _success(status: int, headers: Mapping[str, str], data: bytes, more: bool, l
     value, meta = read_body(data, limit, more=more, charset=_charset(headers))
     if meta.get("truncated"):
         whole = kept(data, headers.get("content-type", ""), more=more)
-        return Attempt("output", value, http_status=status, meta=meta, whole=whole)
+        update, goto = _command(whole_value(data)) if whole.complete else (None, None)
+        return Attempt("output", value, http_status=status, meta=meta, whole=whole, update=update, goto=goto)
     members = cast("dict[str, object]", value) if isinstance(value, dict) else None
     if members is not None:
         error = members.get("error")
-        if "output" in members and error is None and members.keys() <= {"output", "error"}:
-            return Attempt("output", members["output"], http_status=status)
+        if "output" in members and error is None and members.keys() <= ANSWER_MEMBERS:
+            update, goto = _command(members)
+            return Attempt("output", members["output"], http_status=status, update=update, goto=goto)
         if isinstance(error, dict) and "output" not in members:
             return _told(cast("dict[str, object]", error), status)
     return Attempt("output", cast("object", value), http_status=status, meta=meta)
+
+
+def _command(answer: object) -> tuple[object, object]:
+    """An answer's `update` and `goto`, where it has the contract's shape."""
+    members = cast("dict[str, object]", answer) if isinstance(answer, dict) else {}
+    if "output" not in members or not members.keys() <= ANSWER_MEMBERS:
+        return None, None
+    return members.get("update"), members.get("goto")
 
 
 def _envelope_error(data: bytes) -> dict[str, object] | None:

@@ -27,6 +27,22 @@ class ToolError(Exception):
         self.retryable = retryable
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What a tool returns that changes the thread's state, or says where the run goes on."""
+
+    output: object = None
+    """The tool's result, as the model sees it."""
+    update: Mapping[str, object] | None = None
+    """Fields of the agent's `state_schema`, through their reducers; `messages` are appended."""
+    goto: Literal["end", "model", "tools"] | None = None
+    """`end`: the run ends when the round is closed, with `output` for its answer."""
+
+
+def _nowhere(_event: str, _data: Mapping[str, object]) -> None:
+    """Outside a run nobody listens."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool may know about the call it serves. A parameter of this type is filled in and hidden from the model."""
@@ -43,6 +59,23 @@ class ToolContext:
     """1-based."""
     context: Mapping[str, object] = field(default_factory=dict[str, object])
     """The run's `context`, as its caller gave it; never shown to the model, never identity."""
+    state: Mapping[str, object] = field(default_factory=dict[str, object])
+    """The thread's state as of the round's start: `messages` and the agent's fields. Read only; `Command` changes it."""
+    tell: Callable[[str, Mapping[str, object]], None] = field(default=_nowhere, repr=False)
+    """Adds an event; `custom` and `progress` are the words for it."""
+
+    def custom(self, data: object) -> None:
+        """Send the run's readers a `custom` event, now, in order with the rest. `data`: JSON of at most 64 KiB.
+
+        Raises `ValueError`. Outside a run nobody reads it.
+        """
+        self.tell("custom", {"data": data})
+
+    def progress(self, progress: float | None = None, message: str | None = None) -> None:
+        """Send a `progress` event: a share of 1, a sentence, or both. Raises `ValueError`."""
+        if progress is not None and not 0 <= progress <= 1:
+            raise ValueError("progress is a number from 0 to 1")
+        self.tell("progress", {"progress": progress, "message": message})
 
 
 @dataclass(frozen=True, slots=True)

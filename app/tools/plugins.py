@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import functools
 import re
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
@@ -12,15 +13,19 @@ import structlog
 from pydantic import ValidationError
 
 from app.agent.ports import ToolDefinition
+from app.agent.state_schema import own_copy
 from app.core.errors import InvalidRequest
+from app.core.events import EventType
 from app.core.ids import NAME_PATTERN
+from app.core.json import encode
 from app.core.plugins import PluginError, load_plugins
 from app.core.values import immutable
 from app.tools.approval import rule_of
 from app.tools.attempt import Attempt, Send, Sending
 from app.tools.compiled import CompiledTool, text_key_of
-from app.tools.plugin_api import Tool, ToolContext, ToolError
+from app.tools.plugin_api import Command, Tool, ToolContext, ToolError
 from app.tools.result import as_json
+from app.tools.run_view import StateView
 from app.tools.schema import check_schema
 from app.tools.signature import Signature, read_signature
 
@@ -28,6 +33,9 @@ ENTRY_POINT_GROUP = "runwire.tools"
 
 THREADS = 64
 """How many synchronous tools run at once; more wait their turn."""
+
+MAX_TOLD_BYTES = 64 * 1024
+"""Longest data of an event that a tool sends: a row of the journal stays about as small."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -133,7 +141,8 @@ class PluginExecutor:
                 else:
                     work = functools.partial(contextvars.copy_context().run, self.function, **arguments)
                     output = await asyncio.get_running_loop().run_in_executor(self.threads, work)
-            value, meta, whole = as_json(output, self.max_result_bytes)
+            command = output if isinstance(output, Command) else None
+            value, meta, whole = as_json(output if command is None else command.output, self.max_result_bytes)
         except ToolError as error:
             text = error.message or "Tool execution error"
             return Attempt("failed", code=error.code, message=text, retryable=error.retryable)
@@ -146,7 +155,9 @@ class PluginExecutor:
                 text = f"{sending.tool} did not finish within {timeout_s:g} s."
                 return Attempt("uncertain", code="tool_timeout", message=text, timed_out=True)
             return _broken(sending, error)
-        return Attempt("output", value, meta=meta, whole=whole)
+        if command is None:
+            return Attempt("output", value, meta=meta, whole=whole)
+        return Attempt("output", value, meta=meta, whole=whole, update=command.update, goto=command.goto)
 
     def _arguments(self, sending: Sending, attempt: int) -> Mapping[str, object]:
         signature = self.signature
@@ -176,7 +187,33 @@ def _context(sending: Sending, attempt: int) -> ToolContext:
         sending.idempotency_key,
         attempt,
         sending.context,
+        StateView(sending.view),
+        _teller(sending),
     )
+
+
+def _teller(sending: Sending) -> Callable[[str, Mapping[str, object]], None]:
+    """Adds events to the run's stream from whatever thread the tool is in, in the order in which it tells them."""
+    loop, here = asyncio.get_running_loop(), threading.get_ident()
+
+    def tell(event: str, data: Mapping[str, object]) -> None:
+        told = told_data(sending, event, data)
+        name = cast("EventType", event)
+        if threading.get_ident() == here:
+            sending.view.tell(name, told)
+        else:
+            loop.call_soon_threadsafe(sending.view.tell, name, told)
+
+    return tell
+
+
+def told_data(sending: Sending, event: str, data: Mapping[str, object]) -> dict[str, object]:
+    """An event's data, our own copy of it. Raises `ValueError`: no JSON, or too long."""
+    copy = cast("dict[str, object]", own_copy(data))
+    if len(encode(copy)) > MAX_TOLD_BYTES:
+        raise ValueError(f"an event's data is at most {MAX_TOLD_BYTES} bytes")
+    by = {"by": f"tool:{sending.tool}"} if event == "custom" else {}
+    return {**by, "tool_call_id": sending.tool_call_id, **copy}
 
 
 def _being_cancelled() -> bool:

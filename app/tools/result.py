@@ -17,6 +17,9 @@ from app.core.json import check_value, decode
 KEPT_BYTES = 8 * 1024 * 1024
 """How much is kept of a result that is too long to be shown."""
 
+ANSWER_MEMBERS = frozenset(("output", "error", "update", "goto"))
+"""What an answer in the contract's shape may have: any other JSON is the output itself."""
+
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,64}/[a-z0-9.+-]{1,64}(?:; ?charset=[a-z0-9._-]{1,32})?")
 _OPTIONS = orjson.OPT_NON_STR_KEYS
 _UTF_8 = "utf_8"
@@ -88,14 +91,19 @@ def cut(data: bytes, limit: int, charset: str | None = None) -> tuple[str, Mappi
 
 def whole_output(data: bytes) -> object:
     """The output in a whole answer, as an answer that is not too long would have given it."""
-    try:
-        value = decode(data)
-    except ValueError:
-        return printable(_decoded(data, None))
+    value = whole_value(data)
     members = cast("dict[str, object]", value) if isinstance(value, dict) else {}
-    if "output" in members and members.keys() <= {"output", "error"}:
+    if "output" in members and members.keys() <= ANSWER_MEMBERS:
         return members["output"]
     return cast("object", value)
+
+
+def whole_value(data: bytes) -> object:
+    """A whole answer: JSON, or its text."""
+    try:
+        return decode(data)
+    except ValueError:
+        return printable(_decoded(data, None))
 
 
 def printable(text: str) -> str:

@@ -8,6 +8,7 @@ from app.core.ids import new_id
 from app.core.principal import Principal
 from app.tools.approval import ApprovalRule
 from app.tools.authority import DEFAULT, Authority
+from app.tools.run_view import OUTSIDE, RunView
 
 Attempts = Sequence[Mapping[str, object]]
 """As in `ToolOutcome.attempts`; one that has not come back has the outcome `running`."""
@@ -53,3 +54,5 @@ class ToolRunContext:
     authority: Authority = DEFAULT
     agent: str | None = None
     """The registered agent's name."""
+    view: RunView = OUTSIDE
+    """The run's state, and its stream."""

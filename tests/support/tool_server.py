@@ -8,6 +8,7 @@
 Behaviours, by path (`?times=N`: how often a `…-then-ok` path misbehaves for one call, default 1; `?ms=N`: delay):
 
     /ok  /echo  /add             effect, then `{"output": …}` (`true`, the arguments, a + b)
+    /as-asked                    effect, then the arguments themselves as the whole answer
     /slow?ms=500                 waits, effect, answers; /hold: effect, then no answer until /release is asked
     /error  /retryable           `{"error": …}`, no effect; /retryable-then-ok
     /status/404                  any status, no effect, JSON problem body; /429-then-ok  /503-then-ok (no effect at first)
@@ -273,6 +274,8 @@ _NO_EFFECT = ("/stats", "/release", "/error", "/retryable", "/redirect", "/429")
 
 def _answers(path: str, arguments: object) -> tuple[int, bytes]:
     match path:
+        case "/as-asked":
+            return 200, _json(arguments)
         case "/echo":
             return 200, _json({"output": arguments})
         case "/add":
