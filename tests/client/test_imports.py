@@ -35,3 +35,15 @@ def test_the_public_module_has_all_of_the_client() -> None:
         assert getattr(runwire, name) is getattr(client, name)
         assert name in runwire.__all__
     assert not hasattr(runwire, "Server")
+
+
+def test_every_public_name_is_found_and_none_is_public_by_accident() -> None:
+    found: dict[str, object] = {}
+    exec("from runwire import *", found)
+    del found["__builtins__"]
+    assert sorted(found) == sorted(runwire.__all__) == sorted(runwire._HOME_OF)
+    assert set(runwire.__all__) <= set(dir(runwire))
+
+
+def test_the_public_module_alone_loads_nothing_of_the_server() -> None:
+    assert not {name for name in loaded_by("import runwire") if name.partition(".")[0] == "app"}
