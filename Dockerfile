@@ -8,7 +8,7 @@ WORKDIR /src
 COPY requirements.txt ./
 RUN python -m venv /opt/runwire \
     && /opt/runwire/bin/python -m pip install --require-hashes -r requirements.txt
-COPY pyproject.toml README.md LICENSE runwire.py ./
+COPY pyproject.toml setup.py README.md LICENSE runwire.py ./
 COPY app ./app
 RUN /opt/runwire/bin/python -m pip install --no-deps --no-build-isolation .
 

@@ -1,4 +1,4 @@
-"""`python -m app` is the same as `runwire`."""
+"""`python -m app` is the same as `runwire`; in a wheel this is `python -m runwire`."""
 
 from app.cli.main import main
 

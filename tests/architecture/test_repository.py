@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOP_LEVEL = {
     ".ci", ".dockerignore", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "Makefile", "README.md",
     "SECURITY.md", "app", "benchmarks", "docker", "docker-compose.yml", "docs", "examples", "openapi", "pyproject.toml",
-    "requirements-dev.txt", "requirements.txt", "runwire.py", "tests",
+    "requirements-dev.txt", "requirements.txt", "runwire.py", "setup.py", "tests",
 }  # fmt: skip
 
 # Written in pieces, so that this file does not hold what it looks for.
@@ -47,3 +47,12 @@ def test_no_file_names_a_registry_or_a_path_of_a_machine() -> None:
 
 def test_the_top_level_holds_what_it_should() -> None:
     assert {path.relative_to(ROOT).parts[0] for path in tracked()} - TOP_LEVEL == set()
+
+
+def test_no_symbolic_link_is_committed() -> None:
+    """Not every system can make them, and archives of a repository may drop them."""
+    listed = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "-s"], cwd=ROOT, capture_output=True, check=True, text=True
+    ).stdout.splitlines()
+    assert len(listed) > 100
+    assert [line for line in listed if line.startswith("120000 ")] == []
