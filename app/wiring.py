@@ -35,6 +35,7 @@ from app.settings import Settings, SettingsError
 from app.storage.database import Database
 from app.storage.group import unwatched
 from app.storage.open import build_stores, open_database
+from app.threads.service import ThreadService
 from app.tools.authority import Authority
 from app.tools.callbacks import Callbacks
 from app.tools.demo import DEMO_TOOLS
@@ -189,6 +190,7 @@ def build(settings: Settings) -> Parts:
         switches,
         audit,
         CallResults(runs, audit, stores.results, tools, new_id),
+        ThreadService(stores.threads, agents, new_id),
         keys,
         Lifecycle(),
         DatabasePing(database.ping),

@@ -19,6 +19,7 @@ from app.runs.audit import AuditService
 from app.runs.call_results import CallResults
 from app.runs.callbacks import CallbackService
 from app.runs.service import RunService
+from app.threads.service import ThreadService
 from app.tools.service import ToolService
 from app.tools.switches import SwitchService
 
@@ -76,6 +77,7 @@ class Services:
     switches: SwitchService
     audit: AuditService
     results: CallResults
+    threads: ThreadService
     keys: Authenticator
     lifecycle: Lifecycle
     ping: Callable[[], Awaitable[None]]

@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 from app.runs.callbacks import ProgressSpec
 from app.runs.resume import ResumeSpec
 from app.runs.spec import RegisteredAgentSpec, RunCreate, Spec
+from app.threads.spec import StateUpdate, ThreadCreate, ThreadFork, ThreadPatch
 from app.tools.spec import ToolSpec
 from app.tools.switches import SwitchBody as SwitchBody
 
@@ -28,6 +29,10 @@ BODIES: tuple[type[BaseModel], ...] = (
     SwitchBody,
     ResumeSpec,
     ProgressSpec,
+    ThreadCreate,
+    ThreadPatch,
+    ThreadFork,
+    StateUpdate,
 )
 
 
@@ -72,6 +77,37 @@ COMPONENTS: dict[str, object] = {
             "finished_at": _TIME,
             "metadata": {"type": "object"},
             "intermediate_steps": {"type": "array", "items": {"type": "object"}},
+        },
+    },
+    "Thread": {
+        "type": "object",
+        "title": "Thread",
+        "required": ["id", "status", "metadata", "created_at"],
+        "properties": {
+            "id": {"type": "string", "format": "uuid"},
+            "status": {"enum": ["idle", "busy", "interrupted", "error"]},
+            "listed": {"type": "boolean"},
+            "active_run_id": _NULLABLE_TEXT,
+            "checkpoint_id": _NULLABLE_TEXT,
+            "metadata": {"type": "object"},
+            "created_at": _TIME,
+        },
+    },
+    "ThreadState": {
+        "type": "object",
+        "title": "ThreadState",
+        "required": ["values", "checkpoint_id", "created_at"],
+        "properties": {
+            "values": {
+                "type": "object",
+                "required": ["messages"],
+                "properties": {"messages": {"type": "array", "items": {"type": "object"}}},
+            },
+            "checkpoint_id": _NULLABLE_TEXT,
+            "parent_checkpoint_id": _NULLABLE_TEXT,
+            "run_id": _NULLABLE_TEXT,
+            "source": {"enum": ["input", "loop", "update", "fork", None]},
+            "created_at": _TIME,
         },
     },
     "Model": {

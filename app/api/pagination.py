@@ -1,9 +1,11 @@
 """Pages of a list: `{"data", "has_more", "next_cursor"}`."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
 
 from fastapi import Query
+from starlette.requests import Request
 from starlette.responses import Response
 
 from app.core.errors import FieldError, InvalidRequest
@@ -11,6 +13,11 @@ from app.core.json import encode
 
 Limit = Annotated[int, Query(ge=1, le=100, description="How many items, 1 to 100.")]
 After = Annotated[str | None, Query(max_length=200, description="`next_cursor` of the page before.")]
+
+MAX_FILTERS = 16
+"""`metadata.<key>` filters of a list: each is a condition of its query."""
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 ItemT = TypeVar("ItemT")
 
@@ -40,3 +47,33 @@ def number_cursor(after: str | None, *, at: str = "/query/after") -> int:
             errors=(FieldError(at, "not a number"),),
         )
     return int(after)
+
+
+def check_id_cursor(after: str | None) -> None:
+    """A cursor that is a resource's id. Raises `InvalidRequest` (`invalid_cursor`)."""
+    if after is not None and _ID.fullmatch(after) is None:
+        raise InvalidRequest(
+            "`after` must be a `next_cursor` of this list.",
+            code="invalid_cursor",
+            errors=(FieldError("/query/after", "not a cursor"),),
+        )
+
+
+def metadata_filter(request: Request) -> dict[str, str]:
+    """The `metadata.<key>=<value>` filters of a list. Raises `InvalidRequest`."""
+    metadata: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name.startswith("metadata."):
+            key = name.removeprefix("metadata.")
+            if not key or len(key) > 64 or not key.replace("_", "").replace("-", "").isalnum():
+                raise InvalidRequest(
+                    "A metadata filter is `metadata.<key>=<value>`; the key has letters, digits, `_` and `-`.",
+                    errors=(FieldError(f"/query/{name[:80]}", "not a key"),),
+                )
+            metadata[key] = value
+    if len(metadata) > MAX_FILTERS:
+        raise InvalidRequest(
+            f"A list is filtered by {MAX_FILTERS} metadata keys at most.",
+            errors=(FieldError("/query", "too many filters"),),
+        )
+    return metadata

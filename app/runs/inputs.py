@@ -54,11 +54,16 @@ def check_variables(value: str | dict[str, object], wanted: Collection[str]) -> 
         )
 
 
-def _messages(value: object, pointer: str) -> tuple[Message, ...]:
+def stated_messages(value: object, pointer: str) -> tuple[Message, ...]:
+    """Messages that a caller writes to a thread. Calls may lack results: that is repaired before a model sees them."""
     if not isinstance(value, list):
         raise _refusal(pointer, "must be a list of messages")
     items = cast("list[object]", value)
-    messages = tuple(_message(item, f"{pointer}/{index}") for index, item in enumerate(items))
+    return tuple(_message(item, f"{pointer}/{index}") for index, item in enumerate(items))
+
+
+def _messages(value: object, pointer: str) -> tuple[Message, ...]:
+    messages = stated_messages(value, pointer)
     _check_results(messages, pointer)
     return messages
 

@@ -23,9 +23,11 @@ from app.storage.runs import SqlRunStore
 from app.storage.secret_box import SecretBox, key_file
 from app.storage.secrets import SqlSecretStore
 from app.storage.sqlite import SqliteDatabase
+from app.storage.threads import SqlThreadStore
 from app.storage.tool_signing import SqlSigningStore
 from app.storage.tool_switches import SqlSwitchStore
 from app.storage.waiting import SqlWaitStore
+from app.threads.ports import ThreadStore
 from app.tools.port import SigningStore, SwitchStore
 
 
@@ -45,6 +47,7 @@ class Stores:
     signing: SigningStore
     audit: AuditStore
     results: CallResultStore
+    threads: ThreadStore
 
 
 def open_database(url: str, flushed: Flushed = unwatched) -> Database:
@@ -98,6 +101,7 @@ def build_stores(db: Database, secret_key: str | None, clock: Callable[[], int] 
         signing=SqlSigningStore(db, clock),
         audit=SqlAuditStore(db),
         results=SqlCallResultStore(db),
+        threads=SqlThreadStore(db, clock),
     )
 
 

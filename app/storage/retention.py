@@ -18,7 +18,7 @@ from app.storage.database import Database, Tx
 from app.storage.runs import delete_run
 from app.storage.secret_sweep import delete_unused
 from app.storage.statement import Row, Statement
-from app.storage.tables import checkpoints, journal, runs, threads, tool_calls, tool_results
+from app.storage.tables import checkpoints, journal, runs, thread_metadata, threads, tool_calls, tool_results
 from app.storage.tool_signing import MOST_FORGOTTEN, forget_expired
 
 MAX_ITEMS = 100
@@ -83,6 +83,7 @@ def _delete_run(tx: Tx, run_id: str, _before_ms: int) -> bool:
 
 
 _DELETE_THREAD = Statement(delete(threads).where(_t.id == _id, *_LEFT).returning(_t.id))
+_DELETE_LABELS = Statement(delete(thread_metadata).where(thread_metadata.c.thread_id == _id))
 _DELETE_CHECKPOINTS = Statement(delete(checkpoints).where(_c.thread_id == _id))
 
 
@@ -90,6 +91,7 @@ def _delete_thread(tx: Tx, thread_id: str, before_ms: int) -> bool:
     if tx.one(_DELETE_THREAD, {"of": thread_id, "before": before_ms}) is None:  # a run was posted to it meanwhile
         return False
     tx.run(_DELETE_CHECKPOINTS, {"of": thread_id})
+    tx.run(_DELETE_LABELS, {"of": thread_id})
     return True
 
 
@@ -154,19 +156,54 @@ class SqlRetentionStore:
         return Swept(count, more=count > 0)
 
 
+FOREVER = 2**62
+"""A time that everything is before."""
+
+
+async def erase_run(database: Database, run_id: str) -> None:
+    """Delete a finished run with all that is its own, in short transactions."""
+    await _erase(database, _RUNS, run_id)
+
+
+async def erase_thread(database: Database, thread_id: str) -> None:
+    """Delete a thread that is hidden and has no run, with its state, in short transactions."""
+    await _erase(database, _THREADS, thread_id)
+
+
+async def _erase(database: Database, kind: _Kind, item: str) -> None:
+    while True:
+        heavy = await database.read(lambda tx: _heavy(_weights(tx, kind, item), kind, item))
+        if heavy is None:
+            await database.write(lambda tx: kind.delete(tx, item, FOREVER))
+            return
+        await database.write(lambda tx, cut=heavy: _cut_off(tx, kind, cut, FOREVER))
+
+
+def _weights(tx: Tx, kind: _Kind, item: str) -> list[tuple[int, int]]:
+    return [_weight(tx.one(part.weigh, {"of": item})) for part in kind.parts]
+
+
+def _heavy(weights: list[tuple[int, int]], kind: _Kind, item: str) -> tuple[str, _Part, int] | None:
+    """What is to be cut from an item that is too large for one transaction."""
+    if sum(weight[0] for weight in weights) <= MAX_ROWS and sum(weight[1] for weight in weights) <= MAX_BYTES:
+        return None
+    part, (n, weight) = max(zip(kind.parts, weights, strict=True), key=lambda found: found[1])
+    return (item, part, max(1, min(MAX_ROWS, n * MAX_BYTES // max(1, weight), n - 1))) if n > 1 else None
+
+
 def _plan(tx: Tx, kind: _Kind, before_ms: int) -> _Plan:
     whole: list[str] = []
     rows = size = 0
     for (item,) in tx.all(kind.old, {"before": before_ms}):
-        weights = [_weight(tx.one(part.weigh, {"of": item})) for part in kind.parts]
+        weights = _weights(tx, kind, item)
         rows += sum(weight[0] for weight in weights)
         size += sum(weight[1] for weight in weights)
         if rows > MAX_ROWS or size > MAX_BYTES:
             if whole:
                 break
-            part, (n, weight) = max(zip(kind.parts, weights, strict=True), key=lambda found: found[1])
-            if n > 1:
-                return _Plan(cut=(item, part, max(1, min(MAX_ROWS, n * MAX_BYTES // max(1, weight), n - 1))))
+            heavy = _heavy(weights, kind, item)
+            if heavy is not None:
+                return _Plan(cut=heavy)
         whole.append(item)
     return _Plan(tuple(whole))
 

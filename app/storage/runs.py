@@ -1,6 +1,5 @@
 """Runs in storage: `SqlRunStore`, the adapter of the port `RunStore`."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -19,15 +18,13 @@ from app.storage import checkpoints, idempotency
 from app.storage.appends import write_append
 from app.storage.database import Database, Tx
 from app.storage.journal_rows import write_batch
-from app.storage.rows import CALL_COLUMNS, RUN_COLUMNS, call_record, run_record, run_row, text
+from app.storage.labels import label, labels
+from app.storage.rows import CALL_COLUMNS, RUN_COLUMNS, call_record, run_record, run_row
 from app.storage.statement import Row, Statement
 from app.storage.tables import interrupts, journal, run_metadata, runs, threads, tool_calls, tool_results
 
 _PAGE_ROWS = 256
 """Most journal rows of one `events` answer, so that a small page of a long run costs little."""
-
-_MAX_LABEL = 255
-"""Longest metadata key or value kept as it is in the filter's index (Postgres takes 2,700 bytes in all); longer ones by hash."""
 
 _c = runs.c
 _id = bindparam("run", type_=_c.id.type)
@@ -250,10 +247,10 @@ def _create(
         write_batch(tx, run.id, run.tenant, 1, run.epoch, new.first)
     tx.run(_INSERT, run_row(run))
     if run.metadata:
-        labels = {(_label(name), _label(_plain(value))) for name, value in run.metadata.items()}
+        found = labels(run.metadata)
         tx.many(
             _INSERT_METADATA,
-            [{"tenant": run.tenant, "key": name, "value": value, "run_id": run.id} for name, value in sorted(labels)],
+            [{"tenant": run.tenant, "key": name, "value": value, "run_id": run.id} for name, value in found],
         )
     if key is not None:
         idempotency.keep(tx, key, run.id, now)
@@ -319,8 +316,8 @@ def _page(tenant: str, where: RunFilter, after: str | None, limit: int) -> State
             select(run_metadata.c.run_id)
             .where(
                 run_metadata.c.tenant == tenant,
-                run_metadata.c.key == _label(name),
-                run_metadata.c.value == _label(value),
+                run_metadata.c.key == label(name),
+                run_metadata.c.value == label(value),
                 run_metadata.c.run_id == _c.id,
             )
             .exists()
@@ -328,15 +325,6 @@ def _page(tenant: str, where: RunFilter, after: str | None, limit: int) -> State
     if after is not None:
         query = query.where(_c.id < after)
     return Statement(query.order_by(_c.id.desc()).limit(limit))
-
-
-def _plain(value: object) -> str:
-    """A metadata value as a filter writes it: text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else text(value)
-
-
-def _label(value: str) -> str:
-    return value if len(value) <= _MAX_LABEL else "sha256:" + hashlib.sha256(value.encode()).hexdigest()
 
 
 def _some_calls(limit: int | None, status: str | None, tool: str | None) -> Statement:

@@ -1,7 +1,6 @@
 """Routes of runs (contract, section 2)."""
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 
@@ -15,7 +14,7 @@ from app.api.body import read_body, read_json
 from app.api.context import authenticate, services_of, trace_of
 from app.api.idempotency import key_of, replay_headers
 from app.api.openapi import body_of, event_stream_of, responses
-from app.api.pagination import After, Limit, number_cursor, page
+from app.api.pagination import After, Limit, check_id_cursor, metadata_filter, number_cursor, page
 from app.api.sse import event_stream
 from app.api.views import run_view, step_detail, step_view
 from app.core.actions import AgentAction
@@ -34,11 +33,7 @@ from app.runs.status import TERMINAL, RunStatus
 router = APIRouter(tags=["runs"])
 
 RunId = Annotated[str, Path(max_length=64)]
-_RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 JSON = "application/json"
-MAX_FILTERS = 16
-"""`metadata.<key>` filters of a list: each is a condition of its query."""
-
 PLURAL = {"actions": "action", "steps": "step"}
 Format = Annotated[
     Literal["langchain"] | None,
@@ -204,27 +199,8 @@ async def list_runs(
     after: After = None,
 ) -> Response:
     principal = authenticate(request, "runs:read")
-    metadata: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name.startswith("metadata."):
-            key = name.removeprefix("metadata.")
-            if not key or len(key) > 64 or not key.replace("_", "").replace("-", "").isalnum():
-                raise InvalidRequest(
-                    "A metadata filter is `metadata.<key>=<value>`; the key has letters, digits, `_` and `-`.",
-                    errors=(FieldError(f"/query/{name[:80]}", "not a key"),),
-                )
-            metadata[key] = value
-    if len(metadata) > MAX_FILTERS:
-        raise InvalidRequest(
-            f"A list is filtered by {MAX_FILTERS} metadata keys at most.",
-            errors=(FieldError("/query", "too many filters"),),
-        )
-    if after is not None and _RUN_ID.fullmatch(after) is None:
-        raise InvalidRequest(
-            "`after` must be a `next_cursor` of this list.",
-            code="invalid_cursor",
-            errors=(FieldError("/query/after", "not a cursor"),),
-        )
+    metadata = metadata_filter(request)
+    check_id_cursor(after)
     where = RunFilter(status, agent, thread_id, metadata or None)
     found = await services_of(request).runs.page(principal, where, after=after, limit=limit + 1)
     return page(found, limit, lambda run: run.id, run_view)

@@ -1,0 +1,1 @@
+"""Threads: conversations with their state, over runs."""
