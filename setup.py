@@ -49,9 +49,9 @@ def _is_ours(module: str) -> bool:
 def _turned(line: str, node: "ast.Import | ast.ImportFrom", name: str) -> str:
     before, statement = line.encode()[: node.col_offset].decode(), line.encode()[node.col_offset :].decode()
     if isinstance(node, ast.ImportFrom):
-        turned, found = re.subn(rf"^from {SOURCE}(?=[.\s])", f"from {SERVER}", statement)
+        turned, found = re.subn(rf"^(from +){SOURCE}(?=[. ])", rf"\1{SERVER}", statement)
     elif len(node.names) == 1 and node.names[0].asname is not None:
-        turned, found = re.subn(rf"^import {SOURCE}(?=[.\s])", f"import {SERVER}", statement)
+        turned, found = re.subn(rf"^(import +){SOURCE}(?=[. ])", rf"\1{SERVER}", statement)
     else:
         turned, found = statement, 0
     if not found:
@@ -89,4 +89,5 @@ class EggInfo(egg_info):
         (Path(self.egg_info) / "top_level.txt").write_text(f"{PUBLIC}\n", encoding="utf-8")
 
 
-setup(cmdclass={"build_py": BuildPy, "egg_info": EggInfo})
+if __name__ == "__main__":  # so is it run by the build; tests import it
+    setup(cmdclass={"build_py": BuildPy, "egg_info": EggInfo})
