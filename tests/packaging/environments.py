@@ -59,9 +59,9 @@ def copy_of_the_repository(place: Path) -> Path:
 def build_wheel(folder: Path) -> Path:
     """A wheel of the repository by way of its source distribution, and one made directly, which must hold the same."""
     source = copy_of_the_repository(folder / "source")
-    left = source / "build" / "lib" / "app"  # as a build before this one may have left it
+    left = source / "build" / "lib" / "app"  # a build before this one left it, and the module is no more
     left.mkdir(parents=True)
-    (left / "__init__.py").touch()
+    (left / "gone.py").touch()
     (folder / "direct").mkdir()
     program = (
         "from setuptools import build_meta\n"
