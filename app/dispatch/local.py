@@ -257,6 +257,8 @@ class LocalDispatcher:
             self._cancelled.discard(run_id)
             parked = driver.parked_until is not None and not broken
             self._hub.close(run_id, broken=broken, parked=parked)
+            if driver.next_run is not None:
+                self.submit(driver.next_run)
             if driver.parked_until is not None and parked:
                 self._wake_at(run_id, driver.parked_until)
                 self.wake(run_id)  # its answer may have come before it was parked

@@ -85,6 +85,11 @@ class Driver:
         """Set when the run was let go until an answer comes: the time (milliseconds) when waiting is over at the latest."""
         return self._writer.parked_until
 
+    @property
+    def next_run(self) -> str | None:
+        """Set by the run's end: the run that had waited for its thread, and can be submitted now."""
+        return self._journal.next_run
+
     def cancel(self) -> None:
         """A cancel was recorded for this run: stop what it waits for. The end is journaled as `cancelled`."""
         if self._cancelled:

@@ -97,6 +97,8 @@ class RunJournal:
         """What the last append held, under way or done."""
         self._flushing: asyncio.Task[None] | None = None
         self._failure: RunwireError | None = None
+        self.next_run: str | None = None
+        """Set by the run's end: the run that had waited for its thread."""
 
     @property
     def last_seq(self) -> int:
@@ -249,6 +251,7 @@ class RunJournal:
             for (_, verdict), said in zip(pending.dispatches, result.dispatches, strict=True):
                 if not verdict.done():
                     verdict.set_result(said)
+            self.next_run = result.next_run
             self._hub.publish(self._run_id, batch)
         except RunwireError as error:
             self._failure = error

@@ -9,7 +9,7 @@ from app.core.events import EventType
 from app.core.idempotency import IdempotencyKey
 from app.core.messages import Message
 from app.core.values import immutable
-from app.runs.records import Append, AppendResult, Batch, CallRecord, Checkpoint, RunRecord
+from app.runs.records import Append, AppendResult, Batch, CallRecord, Checkpoint, Displacement, RunRecord
 from app.runs.status import RunStatus
 
 MultitaskStrategy = Literal["reject", "enqueue", "interrupt", "rollback"]
@@ -55,6 +55,9 @@ class RunStore(Protocol):
     async def create(self, new: NewRun, idempotency: IdempotencyKey | None) -> tuple[RunRecord, bool]:
         """Insert, or find the run that the same key and body made (`True`: a replay; it is the run as it is now).
 
+        On a busy thread, and where `when_busy` allows it, the run is left pending and `queued`: the append that ends the
+        run before it gives it the thread. Its `queued["displaces"]` are the unfinished runs before it, where it displaces them.
+
         Raises `NotFound` (`thread_not_found`), `Conflict` (`thread_busy`), `InvalidRequest` (`idempotency_mismatch`).
         """
         ...
@@ -73,7 +76,7 @@ class RunStore(Protocol):
         """Raise the epoch and the attempt, set status "running" and `started_at` where unset; the row after that.
 
         A run that was parked and is woken keeps its attempt, and its `parked` says so. `None` when the run is terminal, gone,
-        or interrupted and not cancelled. The caller then appends the `run` event.
+        or interrupted or waiting for its thread and not cancelled. The caller then appends the `run` event.
         """
         ...
 
@@ -83,6 +86,13 @@ class RunStore(Protocol):
 
     async def request_cancel(self, tenant: str, run_id: str) -> RunRecord | None:
         """Set the cancel flag on a run that is not terminal; the row as it is afterwards, `None` when unknown."""
+        ...
+
+    async def displace(self, run_ids: Sequence[str], how: Displacement) -> Sequence[tuple[str, bool]]:
+        """Request the cancel of those that are not over, and with `rollback` that their thread goes back.
+
+        (id, whether it waits for its thread) of each.
+        """
         ...
 
     async def delete(self, tenant: str, run_id: str) -> bool:

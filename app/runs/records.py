@@ -70,7 +70,7 @@ class RunRecord:
     tracestate: str | None = None
     """What the caller's tracing systems keep beside it, handed on unread; never without `traceparent`."""
     queued: dict[str, object] | None = None
-    """While it waits for its thread: what it brings, `{"messages", "fields", "defaults", "checkpoint_id"}`."""
+    """While it waits for its thread: what it brings, `{"messages", "fields", "defaults", "checkpoint_id", "displaces"}`."""
     displaced: "Displacement | None" = None
     """Another run takes its place: it is cancelled, and with `rollback` the thread goes back to where it began."""
 
@@ -277,3 +277,5 @@ class AppendResult:
     fenced: bool
     cancel_requested: bool = False
     dispatches: tuple[DispatchVerdict, ...] = ()
+    next_run: str | None = None
+    """The run that had waited for this one's thread, and has it now: pending, to be submitted."""

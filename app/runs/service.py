@@ -23,7 +23,7 @@ from app.runs.follower import FollowOptions, follow
 from app.runs.hub import Hub
 from app.runs.inputs import check_variables, input_messages
 from app.runs.loop_parts import LoopAssembler, settings_of
-from app.runs.ports import Dispatcher, NewRun, RunFilter, RunStore
+from app.runs.ports import Dispatcher, MultitaskStrategy, NewRun, RunFilter, RunStore
 from app.runs.records import Batch, CallRecord, RunRecord
 from app.runs.resume import ResumeSpec, answers_of
 from app.runs.spec import RunCreate
@@ -163,13 +163,28 @@ class RunService:
         if replayed:
             return Accepted(created, request, replayed=True)
         self._hub.open(created.id, 0)
-        if first is not None:
+        if created.queued is not None:  # the end of the run before it submits it
+            await self._displace(created, request.multitask_strategy)
+        elif first is not None:
             self._hub.publish(created.id, first)
             known = new.new_thread and not (start.fields or start.defaults)
             self._dispatcher.start_now(created, list(start.messages) if known else None)
         else:
             self._dispatcher.submit(created.id)
         return Accepted(created, request, replayed=False)
+
+    async def _displace(self, run: RunRecord, how: MultitaskStrategy) -> None:
+        """Stop the runs before one that takes their place."""
+        before = cast("list[str]", (run.queued or {}).get("displaces") or [])
+        if before and how in ("interrupt", "rollback"):
+            for run_id, waits in await self._store.displace(before, how):
+                self._halt(run_id, waits=waits)
+
+    def _halt(self, run_id: str, *, waits: bool) -> None:
+        """A cancel is recorded: end the run. `waits`: for its thread, so that nobody would claim it."""
+        if waits:
+            self._dispatcher.submit(run_id)
+        self._dispatcher.cancel(run_id)
 
     async def get(self, principal: Principal, run_id: str) -> RunRecord:
         run = await self._store.get(principal.tenant, run_id)
@@ -306,7 +321,7 @@ class RunService:
         if run is None:
             raise NotFound(f"There is no run `{run_id}`.", code="run_not_found")
         if run.status not in TERMINAL:
-            self._dispatcher.cancel(run.id)
+            self._halt(run.id, waits=run.queued is not None)
         return run
 
     async def delete(self, principal: Principal, run_id: str) -> None:

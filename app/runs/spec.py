@@ -296,13 +296,6 @@ class RunCreate(Spec):
             errors = tuple(FieldError(f"/config{item.pointer}", item.detail) for item in error.errors)
             raise NotSupported(error.message, errors=errors) from None
 
-    @field_validator("multitask_strategy")
-    @classmethod
-    def _reject_only(cls, value: str) -> str:
-        if value != "reject":
-            raise not_supported("/multitask_strategy", f'`multitask_strategy: "{value}"`')
-        return value
-
     @field_validator("webhook")
     @classmethod
     def _no_webhook(cls, value: object) -> object:

@@ -2,21 +2,25 @@
 
 from typing import Any
 
-from sqlalchemy import bindparam, func, insert, select, true, update
+from sqlalchemy import bindparam, case, func, insert, select, true, update
 
 from app.runs.records import Append, AppendResult, Dispatch, DispatchVerdict
-from app.storage import checkpoints, waiting
+from app.storage import checkpoints, thread_queue, waiting
 from app.storage.call_results import keep_whole
 from app.storage.database import Tx
 from app.storage.journal_rows import write_batch
 from app.storage.registry import DELETED
 from app.storage.rows import call_row, result_row, text, text_or_null
 from app.storage.statement import Statement
-from app.storage.tables import runs, threads, tool_calls, tool_switches, tools
+from app.storage.tables import runs, tool_calls, tool_switches, tools
 from app.storage.tool_switches import STOPS, stopping
 
 _PROGRESS = ("iterations", "steps", "usage", "active_ms")
 _TRANSITION = ("status", "stop_reason", "output", "error", "finished_at")
+
+
+_HEAD = case((runs.c.displaced == "rollback", runs.c.base_checkpoint_id), else_=runs.c.checkpoint_id)
+"""Where the thread stands after the run."""
 
 
 def _advance(*, progress: bool, transition: bool, checkpoint: bool, parks: bool = False) -> Statement:
@@ -33,7 +37,7 @@ def _advance(*, progress: bool, transition: bool, checkpoint: bool, parks: bool 
         update(runs)
         .values(values)
         .where(runs.c.id == bindparam("run"), runs.c.epoch == bindparam("mine"), runs.c.finished_at.is_(None))
-        .returning(runs.c.cancel_requested, runs.c.tenant, runs.c.checkpoint_id)
+        .returning(runs.c.cancel_requested, runs.c.tenant, _HEAD)
     )
 
 
@@ -100,12 +104,6 @@ _MAY_DISPATCH = {
 }
 """By whether the tool is registered: (it is switched off, it was not deleted)."""
 
-_FREE_THREAD = Statement(
-    update(threads)
-    .values(head_checkpoint_id=bindparam("head", type_=threads.c.head_checkpoint_id.type), active_run_id=None)
-    .where(threads.c.id == bindparam("thread"), threads.c.active_run_id == bindparam("run"))
-)
-
 FENCED = AppendResult(fenced=True)
 
 
@@ -139,10 +137,11 @@ def write_append(tx: Tx, append: Append, states: checkpoints.States) -> AppendRe
         )
     if append.events.n or private:
         write_batch(tx, append.run_id, tenant, append.batch, append.epoch, append.events, private)
+    next_run = None
     if transition is not None and transition.finished_at is not None:
         waiting.end(tx, append.run_id)
-        tx.run(_FREE_THREAD, {"head": row[2], "thread": append.thread_id, "run": append.run_id})
-    return AppendResult(False, cancel_requested, verdicts)
+        next_run = thread_queue.leave(tx, append.thread_id, append.run_id, row[2], states)
+    return AppendResult(False, cancel_requested, verdicts, next_run)
 
 
 def _advance_values(append: Append) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from app.core.errors import Conflict, NotFound
 from app.core.idempotency import IdempotencyKey
 from app.core.messages import Message
 from app.runs.ports import NewRun, RunFilter
-from app.runs.records import Append, AppendResult, Batch, CallRecord, Checkpoint, RunRecord
+from app.runs.records import Append, AppendResult, Batch, CallRecord, Checkpoint, Displacement, RunRecord
 from app.runs.status import TERMINAL, RunStatus
-from app.storage import checkpoints, idempotency
+from app.storage import checkpoints, idempotency, thread_queue
 from app.storage.appends import write_append
 from app.storage.database import Database, Tx
 from app.storage.journal_rows import write_batch
@@ -29,18 +29,14 @@ _PAGE_ROWS = 256
 _c = runs.c
 _id = bindparam("run", type_=_c.id.type)
 _tenant = bindparam("tenant", type_=_c.tenant.type)
-_DRIVEN = (_c.status == "pending") | (_c.status == "running")
+_HAS_THREAD = _c.queued.is_(None) | (_c.cancel_requested == 1)
+"""It waits for no other run, or need not."""
+_DRIVEN = ((_c.status == "pending") | (_c.status == "running")) & _HAS_THREAD
 
 _GET = Statement(select(*RUN_COLUMNS).where(_c.id == _id, _c.tenant == _tenant))
 _INSERT = Statement(insert(runs))
 _INSERT_METADATA = Statement(insert(run_metadata))
 _INSERT_THREAD = Statement(insert(threads))
-_TAKE_THREAD = Statement(
-    update(threads)
-    .values(active_run_id=_id)
-    .where(threads.c.id == bindparam("thread"), threads.c.tenant == _tenant, threads.c.active_run_id.is_(None))
-    .returning(threads.c.head_checkpoint_id)
-)
 _THREAD = Statement(
     select(threads.c.id, threads.c.head_checkpoint_id).where(
         threads.c.id == bindparam("thread"), threads.c.tenant == _tenant
@@ -56,6 +52,7 @@ _CLAIM = Statement(
         status="running",
         stop_reason=None,
         owner=bindparam("new_owner", type_=_c.owner.type),
+        queued=None,
         started_at=func.coalesce(_c.started_at, bindparam("now", type_=_c.started_at.type)),
     )
     .where(_c.id == _id, _DRIVEN | ((_c.status == "interrupted") & (_c.cancel_requested == 1)))
@@ -65,6 +62,7 @@ _UNFINISHED = Statement(
     select(_c.id, _c.status)
     .where(
         _c.finished_at.is_(None),
+        _HAS_THREAD,
         (_c.status == "pending") | ((_c.status == "running") & (_c.parked.is_(None) | _c.owner.is_not(None))),
     )
     .order_by(_c.id)
@@ -75,6 +73,13 @@ _CANCEL = Statement(
     .where(_c.id == _id, _c.tenant == _tenant, _c.finished_at.is_(None))
     .returning(*RUN_COLUMNS)
 )
+_DISPLACE = Statement(
+    update(runs)
+    .values(cancel_requested=1, displaced=bindparam("how", type_=_c.displaced.type))
+    .where(_c.id == _id, _c.finished_at.is_(None))
+    .returning(_c.id, _c.queued)
+)
+_NEW_THREAD = thread_queue.Place(None, None)
 _STATUS = Statement(select(_c.status).where(_c.id == _id, _c.tenant == _tenant))
 _DELETE = Statement(delete(runs).where(_c.id == _id).returning(_c.id))
 _DELETE_PARTS = (
@@ -147,6 +152,9 @@ class SqlRunStore:
     async def request_cancel(self, tenant: str, run_id: str) -> RunRecord | None:
         values = {"run": run_id, "tenant": tenant}
         return await self._db.write(lambda tx: _record(tx.one(_CANCEL, values)) or _get(tx, tenant, run_id))
+
+    async def displace(self, run_ids: Sequence[str], how: Displacement) -> Sequence[tuple[str, bool]]:
+        return await self._db.write(lambda tx: _displace(tx, run_ids, how))
 
     async def delete(self, tenant: str, run_id: str) -> bool:
         return await self._db.write(lambda tx: _delete(tx, tenant, run_id))
@@ -221,7 +229,7 @@ def _create(
         found = None if made is None else _get(tx, key.tenant, made)
         if found is not None:
             return found, True
-    head = None if new.new_thread else _take_thread(tx, run)
+    place = _NEW_THREAD if new.new_thread else thread_queue.take(tx, new)
     if new.new_thread:
         tx.run(
             _INSERT_THREAD,
@@ -235,16 +243,15 @@ def _create(
                 "created_at": run.created_at,
             },
         )
-    delta: dict[str, object] = {"messages": [message.to_json() for message in new.input_messages]}
-    fields = _first_fields(tx, new, head)
-    if fields:
-        delta["fields"] = fields
-    checkpoint = Checkpoint(new.checkpoint_id, run.thread_id, head, run.id, delta, run.created_at, "input")
-    state = checkpoints.add(tx, run.tenant, checkpoint, states)
-    run = replace(run, base_checkpoint_id=head, checkpoint_id=new.checkpoint_id, before=state.messages)
-    if new.first is not None:
-        run.last_seq, run.batches = new.first.last_seq, 1
-        write_batch(tx, run.id, run.tenant, 1, run.epoch, new.first)
+    if place.queued is not None:
+        run = replace(run, status="pending", epoch=0, attempt=0, owner=None, started_at=None, queued=place.queued)
+        run.last_seq = run.batches = 0
+    else:
+        state = thread_queue.begin(tx, new, place.head, states)
+        run = replace(run, base_checkpoint_id=place.head, checkpoint_id=new.checkpoint_id, before=state.messages)
+        if new.first is not None:
+            run.last_seq, run.batches = new.first.last_seq, 1
+            write_batch(tx, run.id, run.tenant, 1, run.epoch, new.first)
     tx.run(_INSERT, run_row(run))
     if run.metadata:
         found = labels(run.metadata)
@@ -257,13 +264,9 @@ def _create(
     return run, False
 
 
-def _first_fields(tx: Tx, new: NewRun, head: str | None) -> list[list[object]]:
-    """What a run's start gives the thread's fields: defaults of those it does not have, then the run's `state`."""
-    there: Values = {}
-    if new.defaults and head is not None:
-        there = checkpoints.values(tx, new.run.thread_id, head)
-    missing = [update for update in new.defaults if update.name not in there]
-    return [update.to_json() for update in (*missing, *new.fields)]
+def _displace(tx: Tx, run_ids: Sequence[str], how: Displacement) -> list[tuple[str, bool]]:
+    rows = [tx.one(_DISPLACE, {"run": run_id, "how": how}) for run_id in run_ids]
+    return [(row[0], row[1] is not None) for row in rows if row is not None]
 
 
 def _values(tx: Tx, tenant: str, thread_id: str) -> Values:
@@ -271,17 +274,6 @@ def _values(tx: Tx, tenant: str, thread_id: str) -> Values:
     if row is None:
         raise NotFound("There is no such thread.", code="thread_not_found")
     return checkpoints.values(tx, thread_id, row[1])
-
-
-def _take_thread(tx: Tx, run: RunRecord) -> str | None:
-    """Make the run its thread's only active one; the thread's head."""
-    values = {"thread": run.thread_id, "tenant": run.tenant, "run": run.id}
-    row = tx.one(_TAKE_THREAD, values)
-    if row is not None:
-        return row[0]
-    if tx.one(_THREAD, {"thread": run.thread_id, "tenant": run.tenant}) is None:
-        raise NotFound("There is no such thread.", code="thread_not_found")
-    raise Conflict("The thread has an active run; wait for it or cancel it.", code="thread_busy")
 
 
 def _delete(tx: Tx, tenant: str, run_id: str) -> bool:

@@ -69,7 +69,6 @@ BAD_RUNS: dict[str, tuple[object, str, str]] = {
 
 NOT_BUILT: dict[str, tuple[object, str]] = {
     "webhook": ({**HELLO, "webhook": {"url": "https://x.example"}}, "/webhook"),
-    "multitask": ({**HELLO, "multitask_strategy": "enqueue"}, "/multitask_strategy"),
     "output_schema": (agent(output_schema={"type": "object"}), "/agent/output_schema"),
     "middleware": (agent(middleware=[{"name": "pii"}]), "/agent/middleware"),
 }  # fmt: skip
