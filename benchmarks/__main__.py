@@ -9,7 +9,17 @@ from typing import cast
 from benchmarks.options import Options
 from benchmarks.report import Report
 
-NAMES = ("loop", "text_agents", "short_runs", "chunks", "parallel_tools", "tool_boundary", "waiting", "footprint")
+NAMES = (
+    "loop",
+    "text_agents",
+    "short_runs",
+    "chunks",
+    "parallel_tools",
+    "tool_boundary",
+    "waiting",
+    "state",
+    "footprint",
+)
 
 
 def main() -> int:

@@ -30,6 +30,17 @@ def parallel(count: int) -> bytes:
     return _body([{"tool_calls": calls}, {"content": "Done."}], ["pause"], max_parallel_tools=count)
 
 
+def stateful(steps: int, *, fields: bool = False) -> bytes:
+    """A run of so many rounds with one tool call each, which may write two fields of the state."""
+    rounds: list[dict[str, object]] = [
+        {"tool_calls": [{"id": f"call_{n}", "name": "note" if fields else "lookup", "args": {"key": str(n)}}]}
+        for n in range(steps)
+    ]
+    schema: dict[str, object] = {"notes": {"reducer": "append"}, "count": {"reducer": "sum"}}
+    settings: dict[str, object] = {"state_schema": schema} if fields else {}
+    return _body([*rounds, {"content": SHORT_TEXT}], ["note" if fields else "lookup"], max_iterations=None, **settings)
+
+
 def waiting(seconds: float) -> bytes:
     """A run whose model says nothing for `seconds`."""
     return _body([{"content": "At last.", "delay_ms": int(seconds * 1000)}], [])

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from runwire import tool
+from runwire import Command, tool
 
 PAUSE_S = 0.05
 
@@ -18,3 +18,9 @@ async def pause(number: int) -> int:
     """Answer after 50 ms."""
     await asyncio.sleep(PAUSE_S)
     return number
+
+
+@tool(effect="pure")
+async def note(key: str) -> Command:
+    """Write two fields of the state."""
+    return Command(output="noted", update={"notes": [f"note {key}"], "count": 1})
