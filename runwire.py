@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         ToolDefinition,
     )
     from app.client import (
+        Checkpoint,
         Client,
         ClientError,
         Conflict,
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
         ServerError,
         Step,
         StreamLost,
+        Thread,
+        ThreadState,
         Unauthorized,
         UnexpectedAnswer,
     )
@@ -78,9 +81,9 @@ _HOMES = {
         "ToolDefinition",
     ),
     "client": (
-        "Client", "ClientError", "Conflict", "ConnectionFailed", "Event", "FieldProblem", "Forbidden", "Gone", "Interrupt",
+        "Checkpoint", "Client", "ClientError", "Conflict", "ConnectionFailed", "Event", "FieldProblem", "Forbidden", "Gone", "Interrupt",
         "InvalidRequest", "NotFound", "Page", "ProblemError", "RateLimited", "Response", "Run", "RunStream", "ServerError",
-        "Step", "StreamLost", "Unauthorized", "UnexpectedAnswer",
+        "Step", "StreamLost", "Thread", "ThreadState", "Unauthorized", "UnexpectedAnswer",
     ),
     "core.actions": ("AgentAction", "AgentFinish", "AgentStep"),
     "core.errors": ("ModelError",),
@@ -151,6 +154,7 @@ __all__ = [
     "AgentFinish",
     "AgentStep",
     "ChatModel",
+    "Checkpoint",
     "Client",
     "ClientError",
     "Command",
@@ -185,6 +189,8 @@ __all__ = [
     "Step",
     "StreamLost",
     "TextDelta",
+    "Thread",
+    "ThreadState",
     "TokenUsage",
     "Tool",
     "ToolCall",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from app.cli import config, exits
-from app.cli.commands import agents, calls, run, runs, server, tools
+from app.cli.commands import agents, calls, run, runs, server, threads, tools
 
 app = typer.Typer(
     name="runwire",
@@ -65,6 +65,7 @@ def serve(
 
 app.command("run")(run.run)
 app.add_typer(runs.app, name="runs")
+app.add_typer(threads.app, name="threads")
 app.add_typer(tools.app, name="tools")
 app.add_typer(calls.app, name="calls")
 app.add_typer(agents.app, name="agents")

@@ -19,9 +19,11 @@ from app.client.errors import (
 )
 from app.client.interrupts import Interrupt, Response
 from app.client.stream import RunStream
+from app.client.threads import Checkpoint, Thread, ThreadState
 from app.client.values import Event, Page, Run, Step
 
 __all__ = [
+    "Checkpoint",
     "Client",
     "ClientError",
     "Conflict",
@@ -42,6 +44,8 @@ __all__ = [
     "ServerError",
     "Step",
     "StreamLost",
+    "Thread",
+    "ThreadState",
     "Unauthorized",
     "UnexpectedAnswer",
 ]

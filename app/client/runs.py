@@ -19,6 +19,9 @@ T = TypeVar("T")
 OnDisconnect = Literal["continue", "cancel"]
 """What becomes of a run when the connection that it was posted with is lost."""
 
+MultitaskStrategy = Literal["reject", "enqueue", "interrupt", "rollback"]
+"""What becomes of a run on a thread that has an unfinished one."""
+
 POLL_S = 20.0
 """How long one `GET /runs/{id}/wait` waits: below the idle limits of common proxies."""
 
@@ -44,13 +47,15 @@ class Runs:
         metadata: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
         on_disconnect: OnDisconnect | None = None,
+        state: Mapping[str, Any] | None = None,
+        multitask_strategy: MultitaskStrategy | None = None,
         idempotency_key: str | None = None,
     ) -> Run:
         """Post a run; it goes on in the background. `agent`: a registered name, or an AgentSpec.
 
         `idempotency_key`: the same key and arguments give the same run for 24 hours; without one each call is a new run.
         """
-        body = _body(agent, input, thread_id, context, metadata, config, on_disconnect)
+        body = _body(agent, input, thread_id, context, metadata, config, on_disconnect, state, multitask_strategy)
         return await self._create(body, _key(idempotency_key))
 
     async def wait(
@@ -63,10 +68,15 @@ class Runs:
         metadata: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
         on_disconnect: OnDisconnect | None = None,
+        state: Mapping[str, Any] | None = None,
+        multitask_strategy: MultitaskStrategy | None = None,
         idempotency_key: str | None = None,
     ) -> Run:
         """Post a run and wait until it is finished or interrupted, however long that takes."""
-        body, key = _body(agent, input, thread_id, context, metadata, config, on_disconnect), _key(idempotency_key)
+        body, key = (
+            _body(agent, input, thread_id, context, metadata, config, on_disconnect, state, multitask_strategy),
+            _key(idempotency_key),
+        )
         if on_disconnect == "cancel":  # a stream has a sign of life, so that only a lost connection is taken for one
             async with RunStream(self._connection, body=body, key=key, events=()) as stream:
                 async for _ in stream:
@@ -96,6 +106,8 @@ class Runs:
         metadata: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
         on_disconnect: OnDisconnect | None = None,
+        state: Mapping[str, Any] | None = None,
+        multitask_strategy: MultitaskStrategy | None = None,
         events: Sequence[str] | None = None,
         hold: bool = False,
         idempotency_key: str | None = None,
@@ -105,7 +117,7 @@ class Runs:
         `events`: the types wanted; `run`, `interrupt`, `finish`, `error` and `end` always come. The stream ends when the
         run waits for somebody (`stream.run.status == "interrupted"`); with `hold` it stays and goes on with the run.
         """
-        body = _body(agent, input, thread_id, context, metadata, config, on_disconnect)
+        body = _body(agent, input, thread_id, context, metadata, config, on_disconnect, state, multitask_strategy)
         return RunStream(self._connection, body=body, key=_key(idempotency_key), events=events, hold=hold)
 
     async def get(self, run_id: str) -> Run:
@@ -271,8 +283,18 @@ def _body(
     metadata: Mapping[str, Any] | None,
     config: Mapping[str, Any] | None,
     on_disconnect: OnDisconnect | None,
+    state: Mapping[str, Any] | None,
+    multitask_strategy: MultitaskStrategy | None,
 ) -> bytes:
-    given = _given(thread_id=thread_id, context=context, metadata=metadata, config=config, on_disconnect=on_disconnect)
+    given = _given(
+        thread_id=thread_id,
+        context=context,
+        metadata=metadata,
+        config=config,
+        on_disconnect=on_disconnect,
+        state=state,
+        multitask_strategy=multitask_strategy,
+    )
     return encode({"agent": agent, "input": input, **given})
 
 
