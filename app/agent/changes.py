@@ -8,7 +8,16 @@ from app.agent.ports import PlannedCall, ToolOutcome
 from app.agent.records import StateChanged
 from app.agent.settings import AgentSettings
 from app.agent.state import LoopState
-from app.agent.state_schema import MESSAGES, FieldUpdate, StateMisfit, Values, apply, own_copy, pointer
+from app.agent.state_schema import (
+    MAX_UPDATE_BYTES,
+    MESSAGES,
+    FieldUpdate,
+    StateMisfit,
+    Values,
+    apply,
+    own_copy,
+    pointer,
+)
 from app.core.errors import FieldError
 from app.core.ids import IdFactory
 from app.core.messages import Content, Message, Role
@@ -104,7 +113,7 @@ def appended(value: object) -> tuple[Message, ...]:
 
 def _message(item: object, at: str) -> Message:
     try:
-        body = own_copy(item.to_json() if isinstance(item, Message) else item)
+        body = own_copy(item.to_json() if isinstance(item, Message) else item, MAX_UPDATE_BYTES)
     except ValueError as error:
         raise _misfit(at, str(error)) from error
     if not isinstance(body, dict):

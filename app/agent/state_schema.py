@@ -90,7 +90,7 @@ class StateSchema:
                 errors.append(FieldError(pointer(name), self._unknown()))
                 continue
             try:
-                value = own_copy(given)
+                value = own_copy(given, MAX_UPDATE_BYTES)
                 old = values.get(name, ABSENT)
                 new = declared.reduce(old, value)
             except ValueError as error:
@@ -116,7 +116,7 @@ class StateSchema:
                 errors.append(FieldError(pointer(name), self._unknown()))
                 continue
             try:
-                value = own_copy(given)
+                value = own_copy(given, MAX_UPDATE_BYTES)
             except ValueError as error:
                 errors.append(FieldError(pointer(name), str(error)))
                 continue
@@ -169,13 +169,20 @@ def shown(values: Values) -> dict[str, object]:
     return {name: value for name, value in values.items() if not name.startswith(OWN)}
 
 
-def own_copy(value: object) -> object:
-    """A copy that nobody else holds. Raises `ValueError` for what JSON cannot say or we cannot keep."""
+MAX_UPDATE_BYTES = 1 << 20
+"""Longest update of one field, as JSON: as much as a request's body."""
+
+
+def own_copy(value: object, limit: int | None = None) -> object:
+    """A copy that nobody else holds. Raises `ValueError`: what JSON cannot say, we cannot keep, or is over the limit."""
     try:
-        copy: object = orjson.loads(orjson.dumps(value))
+        data = orjson.dumps(value)
+        if limit is not None and len(data) > limit:
+            raise ValueError(f"longer than {limit} bytes")
+        copy: object = orjson.loads(data)
         check_value(copy)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"is no JSON value: {error}") from error
+        raise ValueError(f"cannot be kept: {error}") from error
     except InvalidRequest as error:
         raise ValueError(error.message) from error
     return copy

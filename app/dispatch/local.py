@@ -135,6 +135,7 @@ class LocalDispatcher:
 
     async def start(self) -> None:
         """Take up every run that is not at its end."""
+        await self._store.displace_again()
         for run_id, _ in await self._store.unfinished():
             self.submit(run_id)
         for run_id, until_ms in await self._waits.parked():

@@ -95,6 +95,10 @@ class RunStore(Protocol):
         """
         ...
 
+    async def displace_again(self) -> None:
+        """Displace what a waiting run displaces: where the server stopped between its acceptance and that."""
+        ...
+
     async def delete(self, tenant: str, run_id: str) -> bool:
         """Delete a terminal run with its journal and calls; the thread's state stays. False when unknown.
 

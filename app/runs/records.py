@@ -70,7 +70,7 @@ class RunRecord:
     tracestate: str | None = None
     """What the caller's tracing systems keep beside it, handed on unread; never without `traceparent`."""
     queued: dict[str, object] | None = None
-    """While it waits for its thread: what it brings, `{"messages", "fields", "defaults", "checkpoint_id", "displaces"}`."""
+    """While it waits for its thread: what it brings, `{"messages", "fields", "defaults", "checkpoint_id", "displaces", "how"}`."""
     displaced: "Displacement | None" = None
     """Another run takes its place: it is cancelled, and with `rollback` the thread goes back to where it began."""
 

@@ -156,6 +156,10 @@ class SqlRunStore:
     async def displace(self, run_ids: Sequence[str], how: Displacement) -> Sequence[tuple[str, bool]]:
         return await self._db.write(lambda tx: _displace(tx, run_ids, how))
 
+    async def displace_again(self) -> None:
+        for run_ids, how in await self._db.read(thread_queue.displacements):
+            await self.displace(run_ids, how)
+
     async def delete(self, tenant: str, run_id: str) -> bool:
         return await self._db.write(lambda tx: _delete(tx, tenant, run_id))
 

@@ -14,7 +14,7 @@ from app.agent.state_schema import FieldUpdate, updates_of
 from app.core.errors import Conflict, NotFound
 from app.core.values import immutable
 from app.runs.ports import NewRun
-from app.runs.records import Checkpoint
+from app.runs.records import Checkpoint, Displacement
 from app.storage import checkpoints
 from app.storage.database import Tx
 from app.storage.statement import Statement
@@ -50,6 +50,7 @@ _NEXT = Statement(
     .order_by(_r.id)
     .limit(1)
 )
+_ALL_WAITING = Statement(select(_r.queued).where(_r.queued.is_not(None), _r.cancel_requested == 0).order_by(_r.id))
 _START = Statement(
     update(runs)
     .values(
@@ -92,6 +93,7 @@ def take(tx: Tx, new: NewRun) -> Place:
         "defaults": [item.to_json() for item in new.defaults],
         "checkpoint_id": new.checkpoint_id,
         "displaces": displaces,
+        "how": new.when_busy,
     }
     return Place(head, queued)
 
@@ -120,6 +122,12 @@ def leave(tx: Tx, thread_id: str, run_id: str, head: str | None, states: checkpo
     tx.run(_START, {"run": next_id, "head": head, "checkpoint": checkpoint.id, "count": state.messages})
     tx.run(_ENTER, {"thread": thread_id, "run": next_id})
     return next_id
+
+
+def displacements(tx: Tx) -> list[tuple[list[str], Displacement]]:
+    """(the runs that it displaces, how) of every waiting run that displaces any."""
+    kept = [cast("dict[str, Any]", orjson.loads(row[0])) for row in tx.all(_ALL_WAITING, {})]
+    return [(queued["displaces"], queued["how"]) for queued in kept if queued["displaces"]]
 
 
 def _delta(

@@ -101,8 +101,6 @@ def test_what_is_not_built_yet_is_refused_by_name_and_never_ignored(field: str, 
     ("field", "value"),
     [
         ("webhook", {"url": "https://example.com"}),
-        ("multitask_strategy", "enqueue"),
-        ("multitask_strategy", "rollback"),
     ],
 )
 def test_a_run_field_that_is_not_built_yet_is_refused(field: str, value: object) -> None:

@@ -171,6 +171,10 @@ async def test_a_rolled_back_run_leaves_the_thread_where_it_began(stores: Stores
     run, _ = await stores.runs.create(new, None)
     assert run.queued is not None
     assert run.queued["displaces"] == [driver.run.id]
+    await stores.runs.displace_again()  # as a start does after a crash
+    displaced = await stores.runs.get("acme", driver.run.id)
+    assert displaced is not None
+    assert (displaced.cancel_requested, displaced.displaced) == (True, "rollback")
     assert await stores.runs.displace([driver.run.id, base.id], "rollback") == [(driver.run.id, False)]
     assert (await driver.end("cancelled")).next_run == run.id
     after = await stores.runs.claim(run.id, "me")

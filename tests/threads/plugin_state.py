@@ -48,6 +48,12 @@ def tell_from_a_thread(text: str, context: ToolContext) -> str:
     return "told"
 
 
+@tool(effect="pure")
+async def flood(size: int) -> Command:
+    """Write a very long text."""
+    return Command(output="flooded", update={"note": "x" * size})
+
+
 @tool(effect="read")
 async def hang() -> str:
     """Never answer."""

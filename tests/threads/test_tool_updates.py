@@ -11,6 +11,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_updates_of_one_round_meet_in_call_order(client: httpx.AsyncClient) -> None:
+    """B-038."""
     names = [f"v{number}" for number in range(6)]
     run = await done(client, stateful(calls(*[("put", {"field": "log", "value": name}) for name in names])))
     told = [data for name, data in await events(client, run["id"], "state") if name == "state"]
@@ -120,3 +121,24 @@ async def test_a_plugin_reducer_folds_and_its_result_is_what_is_stored(client: h
     turns = [calls(("write", {"update": {"last": [number]}})) for number in range(4)]
     run = await done(client, stateful(*turns, calls(("look", {"field": "last"}))))
     assert (await steps(client, run["id"]))[-1]["observation"] == [2, 3]
+
+
+async def test_an_update_of_many_megabytes_is_refused(client: httpx.AsyncClient) -> None:
+    run = await done(client, stateful(calls(("flood", {"size": 10_000_000})), tools=("flood",)))
+    (step,) = await steps(client, run["id"])
+    assert (step["status"], step["error"]["code"]) == ("error", "state_update_invalid")
+    assert len(step["observation"]) < 500
+
+
+async def test_the_last_call_wins_a_field_without_a_reducer(client: httpx.AsyncClient) -> None:
+    """B-037, where the peer's run fails."""
+    turn = calls(("write", {"update": {"note": "a"}}), ("write", {"update": {"note": "b"}}))
+    run = await done(client, stateful(turn, calls(("look", {"field": "note"}))))
+    assert (await steps(client, run["id"]))[-1]["observation"] == "b"
+
+
+async def test_a_field_without_a_default_is_absent_until_it_is_written(client: httpx.AsyncClient) -> None:
+    """B-045."""
+    run = await done(client, stateful(state={"note": "k"}))
+    values = (await client.get(f"/threads/{run['thread_id']}/state")).json()["values"]
+    assert {name for name in values if name != "messages"} == {"log", "count", "note"}
