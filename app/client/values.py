@@ -159,8 +159,8 @@ class Event:
     id: int
     """The run's own number: 1, 2, 3, …"""
     event: str
-    """`run`, `output`, `action`, `progress`, `step`, `interrupt`, `usage`, `finish`, `error`, `end`; a later version may have
-    others."""
+    """`run`, `output`, `action`, `progress`, `step`, `state`, `custom`, `interrupt`, `usage`, `finish`, `error`, `end`; a later
+    version may have others."""
     data: JsonObject
     raw: str = field(repr=False)
     """The data as JSON text."""

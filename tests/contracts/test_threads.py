@@ -221,3 +221,38 @@ async def test_a_state_read_back_is_the_fold_of_its_updates_with_snapshots_or_wi
     for point in reversed(points):
         replayed = apply(replayed, updates_of(cast("list[object]", point.delta.get("fields") or [])))
     assert replayed == plain
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    deltas=st.lists(st.tuples(_FIELDS, st.integers(0, 2)), min_size=1, max_size=12),
+    cut=st.integers(0, 11),
+    threshold=st.integers(1, 400),
+)
+async def test_a_fork_that_is_given_the_same_has_the_same_state(
+    stores: Stores,
+    monkeypatch: pytest.MonkeyPatch,
+    deltas: list[tuple[list[tuple[str, str, object]], int]],
+    cut: int,
+    threshold: int,
+) -> None:
+    monkeypatch.setattr(checkpoints, "MIN_SNAPSHOT_BYTES", threshold)
+    cut = min(cut, len(deltas) - 1)
+    origin, _ = await stores.threads.create("acme", new_id(), {}, None)
+    heads: list[str] = []
+
+    async def write(thread_id: str, head: str | None, number: int) -> str:
+        fields, count = deltas[number]
+        messages = [Message("user", f"{number} {place}") for place in range(count)]
+        change = a_change(thread_id, head, *messages, fields=tuple(FieldUpdate(*item) for item in fields))
+        assert await stores.threads.change("acme", thread_id, change)
+        return change.checkpoint.id
+
+    for number in range(len(deltas)):
+        heads.append(await write(origin, heads[-1] if heads else None, number))
+    root = Checkpoint(new_id(), new_id(), None, None, {"messages": []}, 5, "fork")
+    await stores.threads.fork("acme", origin, root, heads[cut], {}, None)
+    head = root.id
+    for number in range(cut + 1, len(deltas)):
+        head = await write(root.thread_id, head, number)
+    assert await stores.runs.state(root.thread_id, head) == await stores.runs.state(origin, heads[-1])
