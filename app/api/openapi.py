@@ -1,12 +1,13 @@
 """The OpenAPI document: bodies that our own reader checks are described from the same specs that check them."""
 
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
+from app.agent.ports import StepStatus
 from app.runs.callbacks import ProgressSpec
 from app.runs.resume import ResumeSpec
 from app.runs.spec import RegisteredAgentSpec, RunCreate, Spec
@@ -133,6 +134,30 @@ COMPONENTS: dict[str, object] = {
                     "cache_write_per_mtok": {"type": ["number", "null"]},
                 },
             },
+        },
+    },
+    "Envelope": {
+        "type": "object",
+        "title": "Envelope",
+        "description": "What became of a call, as applications read it. Of `/invoke` with the step's `status` beside it.",
+        "required": ["ok", "data", "error", "meta"],
+        "properties": {
+            "status": {"enum": list(get_args(StepStatus))},
+            "ok": {"type": "boolean"},
+            "data": {},
+            "error": {
+                "type": ["object", "null"],
+                "required": ["code", "retryable", "state", "request_id", "tool_call_id", "user_message"],
+                "properties": {
+                    "code": {"type": "string"},
+                    "retryable": {"type": "boolean"},
+                    "state": {"enum": ["failed", "unknown"]},
+                    "request_id": {"type": "string"},
+                    "tool_call_id": {"type": "string"},
+                    "user_message": {"type": "string"},
+                },
+            },
+            "meta": {"type": "object"},
         },
     },
     "Problem": {

@@ -93,7 +93,7 @@ def audit_view(item: AuditedCall) -> dict[str, object]:
     """A call in the audit: what was asked, decided, sent and answered, and for whom; `audit_detail` has all of it."""
     call = item.call
     return {
-        "id": call.id,
+        "tool_call_id": call.id,
         "run_id": call.run_id,
         "thread_id": call.thread_id,
         "step": call.step,

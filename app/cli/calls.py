@@ -57,7 +57,7 @@ def _aware(at: datetime | None) -> datetime | None:
 
 def _row(call: Mapping[str, object]) -> list[str]:
     return [
-        text_of(call, "id"),
+        text_of(call, "tool_call_id"),
         text_of(call, "status"),
         text_of(call, "tool"),
         time_of(call.get("asked_at")),
@@ -78,7 +78,7 @@ async def show_call(session: Session, call_id: str) -> None:
         screen.json(call)
         return
     screen.fields((
-        ("call", call.get("id")),
+        ("call", call.get("tool_call_id")),
         ("status", call.get("status")),
         ("run", call.get("run_id")),
         ("step", text_of(call, "step")),

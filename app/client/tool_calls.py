@@ -11,7 +11,7 @@ from app.client.values import JsonObject, Page
 
 
 class ToolCalls(Named):
-    """The tool calls of all runs, as JSON objects; newest first."""
+    """The tool calls of all runs, as JSON objects with a `tool_call_id`; newest first."""
 
     kind = "tool-calls"
 

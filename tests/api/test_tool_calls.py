@@ -52,14 +52,16 @@ async def test_a_call_is_told_whole(client: httpx.AsyncClient, tool: Receiver) -
     run = await run_of(client, (name, {"order": 7}))
     [item] = await audit(client, tool=name)
     [sent] = tool.requests
-    one = (await client.get(f"/tool-calls/{item['id']}")).json()
+    one = (await client.get(f"/tool-calls/{item['tool_call_id']}")).json()
     assert {key: one[key] for key in item} == item
     assert item["idempotency_key"] == sent.headers["idempotency-key"]
-    assert (item["id"], item["run_id"], item["thread_id"]) == (sent.headers["webhook-id"], run["id"], run["thread_id"])
+    assert (item["tool_call_id"], item["run_id"], item["thread_id"]) == (
+        sent.headers["webhook-id"], run["id"], run["thread_id"],
+    )  # fmt: skip
     shown = {key: value for key, value in item.items() if key not in ("chain", "attempts", "tool", "duration_ms")}
     assert shown == snapshot(
         {
-            "id": UUID,
+            "tool_call_id": UUID,
             "run_id": UUID,
             "thread_id": UUID,
             "step": 1,
@@ -133,6 +135,46 @@ async def test_another_tenant_finds_nothing_and_a_key_needs_the_scope(
     [item] = await audit(client, run_id=run["id"])
     async with server.client(OTHER) as other, server.client(NOBODY) as nobody:
         assert await audit(other, run_id=run["id"]) == []
-        theirs, unknown = await other.get(f"/tool-calls/{item['id']}"), await other.get(f"/tool-calls/{new_id()}")
+        theirs, unknown = (
+            await other.get(f"/tool-calls/{item['tool_call_id']}"),
+            await other.get(f"/tool-calls/{new_id()}"),
+        )
         assert [answer.json()["code"] for answer in (theirs, unknown)] == ["tool_call_not_found"] * 2
         assert (await nobody.get("/tool-calls")).status_code == 403
+
+
+async def test_a_call_has_one_id_in_its_step_its_audit_and_its_envelope(
+    client: httpx.AsyncClient, tool: Receiver
+) -> None:
+    name = await registered(client, tool)
+    run = await run_of(client, (name, {}))
+    [step] = (await client.get(f"/runs/{run['id']}/steps")).json()["data"]
+    [item] = await audit(client, run_id=run["id"])
+    whole = (await client.get(f"/tool-calls/{step['tool_call_id']}")).json()
+    assert item["tool_call_id"] == whole["tool_call_id"] == step["tool_call_id"]
+    assert whole["envelope"]["meta"]["tool_call_id"] == step["tool_call_id"]
+    assert "id" not in whole
+
+
+async def test_a_failed_call_outside_a_run_says_so_in_a_sentence(client: httpx.AsyncClient, tool: Receiver) -> None:
+    name = await registered(client, tool)
+    tool.answer = lambda _: (404, {"why": "gone"})
+    said = (await client.post(f"/tools/{name}/invoke", json={"arguments": {}})).json()
+    call_id, request_id = said["meta"]["tool_call_id"], said["error"]["request_id"]
+    assert said == {
+        "status": "error",
+        "ok": False,
+        "data": None,
+        "error": {
+            "code": "tool_http_error",
+            "retryable": False,
+            "state": "failed",
+            "request_id": request_id,
+            "tool_call_id": call_id,
+            "user_message": IsStr(regex=f"{name} answered HTTP 404.*"),
+        },
+        "meta": {
+            "tool": name, "tool_call_id": call_id, "status": "error", "attempts": 1,
+            "duration_ms": said["meta"]["duration_ms"],
+        },
+    }  # fmt: skip

@@ -93,11 +93,11 @@ async def test_calls_are_listed_and_shown(demo_server: RunwireServer, tmp_path: 
     )
     assert len(since.events) == 2
 
-    shown = await cli(demo_server, tmp_path, "calls", "show", str(good["id"]))
+    shown = await cli(demo_server, tmp_path, "calls", "show", str(good["tool_call_id"]))
     assert shown.code == 0
-    assert f"call             {good['id']}\n" in shown.out
+    assert f"call             {good['tool_call_id']}\n" in shown.out
     assert "calculator (version " in shown.out
     assert "\nSTAGE" in shown.out
-    as_json = await cli(demo_server, tmp_path, "calls", "show", str(good["id"]), "--json")
+    as_json = await cli(demo_server, tmp_path, "calls", "show", str(good["tool_call_id"]), "--json")
     assert json.loads(as_json.out)["observation"] == 5
     assert (await cli(demo_server, tmp_path, "calls", "show", "nothing")).code == 5

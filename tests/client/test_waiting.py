@@ -222,10 +222,10 @@ async def test_tool_calls_are_audited_reconciled_and_stopped(
             assert [call["tool"] for call in found] == ["echo", "lost"]
             assert [call async for call in client.tool_calls.iterate(run_id=run.id, until=began)] == []
             (unknown,) = (await client.tool_calls.list(tool="lost", outcome="unknown")).data
-            whole = await client.tool_calls.get(unknown["id"])
+            whole = await client.tool_calls.get(unknown["tool_call_id"])
             assert (whole["run_id"], whole["status"]) == (run.id, "unknown")
-            told = await client.tool_calls.reconcile(unknown["id"])
-            assert (told["tool_call_id"], told["reconciled"]) == (unknown["id"], None)
+            told = await client.tool_calls.reconcile(unknown["tool_call_id"])
+            assert (told["tool_call_id"], told["reconciled"]) == (unknown["tool_call_id"], None)
             with pytest.raises(ValueError, match="time zone"):
                 await client.tool_calls.list(since=datetime(2026, 1, 1))
 

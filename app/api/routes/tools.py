@@ -9,7 +9,7 @@ from starlette.responses import Response
 from app.api.body import read_body, read_json
 from app.api.context import authenticate, services_of, trace_of
 from app.api.idempotency import key_of, plain_key, replay_headers, stored
-from app.api.openapi import NO_BODY, InvokeBody, SwitchBody, body_of
+from app.api.openapi import NO_BODY, InvokeBody, SwitchBody, body_of, responses
 from app.api.pagination import After, Limit
 from app.core.errors import FieldError, InvalidRequest
 from app.core.json import encode
@@ -106,7 +106,12 @@ async def delete_disabled(request: Request, name: ToolName) -> Response:
     return Response(status_code=204)
 
 
-@router.post("/tools/{name}/invoke", summary="Call a tool once, outside a run", openapi_extra=body_of(InvokeBody))
+@router.post(
+    "/tools/{name}/invoke",
+    summary="Call a tool once, outside a run",
+    openapi_extra=body_of(InvokeBody),
+    responses=responses(200, "Its envelope, with its status.", "Envelope"),
+)
 async def invoke_tool(request: Request, name: ToolName) -> Response:
     principal = authenticate(request, "runs:write")
     body, _ = await read_json(request)
