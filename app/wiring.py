@@ -169,6 +169,7 @@ def build(settings: Settings) -> Parts:
             *([] if tracing is None else [tracing.observer]),  # first: it looks at the run's own tools
             *([] if metrics is None else [metrics.runs]),
         ),
+        turns=http_tools.turns,
     )
     streams = OpenStreams()
     if metrics is not None:
@@ -186,7 +187,7 @@ def build(settings: Settings) -> Parts:
         agents,
         tools,
         models,
-        CallbackService(stores.waits, dispatcher, hub, callbacks),
+        CallbackService(stores.waits, dispatcher, hub, callbacks, http_tools.turns),
         switches,
         audit,
         CallResults(runs, audit, stores.results, tools, new_id),

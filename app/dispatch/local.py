@@ -23,6 +23,7 @@ from app.runs.observer import NOBODY, Observer
 from app.runs.ports import RunStore
 from app.runs.records import RunRecord
 from app.runs.waiting import WaitStore
+from app.tools.turns import Turns
 
 log = structlog.get_logger("runwire.dispatch")
 
@@ -51,9 +52,11 @@ class LocalDispatcher:
         max_running: int,
         max_queued: int,
         observer: Observer = NOBODY,
+        turns: Turns | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock`: seconds, monotonic; for the age of what is queued."""
+        """`turns`: those of the runs' tools. `clock`: seconds, monotonic; for the age of what is queued."""
+        self._turns = Turns() if turns is None else turns
         self._store = store
         self._waits = waits
         self._hub = hub
@@ -134,8 +137,11 @@ class LocalDispatcher:
             self._queueing -= 1
 
     async def start(self) -> None:
-        """Take up every run that is not at its end."""
+        """Take up every run that is not at its end; deferred calls have their turns back before anything is sent."""
         await self._store.displace_again()
+        for held in await self._waits.held_turns():
+            keys = [(held.tenant, *shared) for shared in held.shared]
+            self._turns.take_back(held.tool_call_id, held.run_id, keys, held.until_ms)
         for run_id, _ in await self._store.unfinished():
             self.submit(run_id)
         for run_id, until_ms in await self._waits.parked():
@@ -257,6 +263,8 @@ class LocalDispatcher:
                 del self._drivers[run_id]
             self._cancelled.discard(run_id)
             parked = driver.parked_until is not None and not broken
+            if driver.has_ended:
+                self._turns.release_run(run_id)
             self._hub.close(run_id, broken=broken, parked=parked)
             if driver.next_run is not None:
                 self.submit(driver.next_run)

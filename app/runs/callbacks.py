@@ -12,6 +12,7 @@ from app.runs.records import CallRecord
 from app.runs.spec import Spec
 from app.runs.validation import check
 from app.runs.waiting import WaitStore
+from app.tools.turns import Turns
 
 
 class Tokens(Protocol):
@@ -26,16 +27,18 @@ class ProgressSpec(Spec):
 
 
 class CallbackService:
-    def __init__(self, waits: WaitStore, dispatcher: Dispatcher, hub: Hub, tokens: Tokens) -> None:
+    def __init__(self, waits: WaitStore, dispatcher: Dispatcher, hub: Hub, tokens: Tokens, turns: Turns) -> None:
         self._waits = waits
         self._dispatcher = dispatcher
         self._hub = hub
         self._tokens = tokens
+        self._turns = turns
 
     async def result(self, tool_call_id: str, token: str | None, body: object) -> None:
         """Keep a result. Raises `Unauthenticated`, `NotFound`, `Conflict` (`result_exists`), `Gone` (`call_over`)."""
         self._check(tool_call_id, token)
         run_id = await self._waits.deliver(tool_call_id, {"body": body})
+        self._turns.release(tool_call_id)  # now: its run may have to wait for a place that calls behind it hold
         self._dispatcher.wake(run_id)
 
     async def progress(self, tool_call_id: str, token: str | None, body: object) -> None:

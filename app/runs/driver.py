@@ -86,6 +86,11 @@ class Driver:
         return self._writer.parked_until
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the run came to its end, as far as this driver knows."""
+        return self._writer.end is not None and not self._journal.failed
+
+    @property
     def next_run(self) -> str | None:
         """Set by the run's end: the run that had waited for its thread, and can be submitted now."""
         return self._journal.next_run

@@ -25,6 +25,18 @@ class Woken:
     """It still waits: when to look again."""
 
 
+@immutable
+class HeldTurn:
+    """A deferred call without a result, and the turns that it keeps meanwhile."""
+
+    tool_call_id: str
+    run_id: str
+    tenant: str
+    shared: tuple[tuple[str, str], ...]
+    """As `app.tools.turns.Turn.shared`."""
+    until_ms: int
+
+
 class WaitStore(Protocol):
     async def answer(self, tenant: str, run_id: str, answers: Sequence[Answer], by: str) -> tuple[RunRecord, bool]:
         """Keep all answers or none; the run after that, and whether it can go on (it is then pending).
@@ -54,4 +66,8 @@ class WaitStore(Protocol):
 
     async def parked(self) -> Sequence[tuple[str, int]]:
         """(run, the time its next wait is over) of every parked run."""
+        ...
+
+    async def held_turns(self) -> Sequence[HeldTurn]:
+        """Of all deferred calls of unfinished runs, in the order in which they were made: what a starting server gives back to them."""
         ...

@@ -8,7 +8,7 @@ from app.core.clock import now_ms
 from app.core.errors import Conflict, Gone, NotFound
 from app.core.events import EventType, wire
 from app.runs.records import Append, Batch, CallRecord, RunRecord
-from app.runs.waiting import Answer, Woken
+from app.runs.waiting import Answer, HeldTurn, Woken
 from app.storage.database import Database, Tx
 from app.storage.journal_rows import write_batch
 from app.storage.rows import CALL_COLUMNS, RUN_COLUMNS, call_record, run_record, text, value_of
@@ -87,6 +87,12 @@ _PARKED = Statement(
     .select_from(tool_calls.join(runs, _r.id == _k.run_id))
     .where(_r.finished_at.is_(None), _r.parked.is_not(None), _r.owner.is_(None), _k.state == "waiting")
     .group_by(_k.run_id)
+)
+_DEFERRED = Statement(
+    select(_k.id, _k.run_id, _k.tenant, _k.wait, _k.wait_until)
+    .select_from(tool_calls.join(runs, _r.id == _k.run_id))
+    .where(_r.finished_at.is_(None), _k.state == "waiting", _k.attempts > 0, _k.late_result.is_(None))
+    .order_by(_k.id)
 )
 _NEXT_QUESTION = Statement(select(func.min(_i.expires_at)).where(_i.run_id == _RUN, _i.state == "pending"))
 _NEXT_WAIT = Statement(select(func.min(_k.wait_until)).where(_k.run_id == _RUN, _k.state == "waiting"))
@@ -169,6 +175,9 @@ class SqlWaitStore:
     async def parked(self) -> Sequence[tuple[str, int]]:
         return await self._db.read(lambda tx: [(row[0], row[1]) for row in tx.all(_PARKED, {})])
 
+    async def held_turns(self) -> Sequence[HeldTurn]:
+        return await self._db.read(_held_turns)
+
 
 def _answer(tx: Tx, tenant: str, run_id: str, answers: Sequence[Answer], by: str, now: int) -> tuple[RunRecord, bool]:
     values = {"run": run_id, "tenant": tenant}
@@ -232,6 +241,15 @@ def _wake(tx: Tx, run_id: str, now: int) -> Woken:
     if ready is not None and ready[0] > 0:
         return Woken(ready=True)
     return Woken(until_ms=_next(tx, _NEXT_WAIT, run_id))
+
+
+def _held_turns(tx: Tx) -> list[HeldTurn]:
+    found: list[HeldTurn] = []
+    for call_id, run_id, tenant, wait, until_ms in tx.all(_DEFERRED, {}):
+        shared = value_of(wait)["facts"].get("turns")
+        if shared:
+            found.append(HeldTurn(call_id, run_id, tenant, tuple((kind, key) for kind, key in shared), until_ms))
+    return found
 
 
 def _next(tx: Tx, statement: Statement, run_id: str) -> int | None:

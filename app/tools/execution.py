@@ -63,14 +63,19 @@ class Execution:
         """Wait for the call's turn, then authorize and send it, or say whose answer it waits for. Raises only cancellation, `RunCancelled` and `Fenced`.
 
         The place in the line is taken before anything is awaited, so that turns come in call order. Waiting counts
-        against the run's time, not against the call's own.
+        against the run's time, not against the call's own. A call that a person is asked about takes its place when
+        it was allowed; a deferred one keeps its turn until it has its result.
         """
         line, live = self._tool.line, self._live
-        if line is None:
+        if line is None or (self._run.may_wait and self._rule(self._is_fresh(sent_before)) is not None):
             return await self._act(sent_before)
-        async with line.turn(self._run.principal.tenant, self._arguments):
+        async with line.turn(self._run.principal.tenant, self._arguments, self._call.tool_call_id) as turn:
             live.started_at, live.started = now_ms(), time.perf_counter()
-            return await self._act(sent_before)
+            end = await self._act(sent_before)
+            if isinstance(end, Waiting) and end.reason == "deferred" and self._run.run_id is not None:
+                line.turns.keep(turn, self._run.run_id, end.until_ms)
+                end = replace(end, facts={**end.facts, "turns": turn.shared})
+            return end
 
     async def ask_once(self, timeout_s: float) -> End | None:
         """What the tool's `status_url` says now; `None` when it does not tell, or there is none."""
@@ -88,7 +93,7 @@ class Execution:
         self._live.note("authorization", ruling.verdict, ruling.detail)
         if ruling.code:
             return self._denied(ruling)
-        waiting = self._question(fresh=self._resumed is None and not sent_before, ask=ruling.ask)
+        waiting = self._question(fresh=self._is_fresh(sent_before), ask=ruling.ask)
         if waiting is not None:
             return waiting
         end = await self._send_until_it_ends(sent_before)
@@ -109,12 +114,20 @@ class Execution:
                 )
                 return End("denied", text, "approval_unavailable")
             return None
-        if fresh:
-            rules = (*tool.approval, *run.approvals.get(tool.name, ()))
-            rule = ApprovalRule() if ask else asking(rules, arguments)
-            if rule is not None:
-                return asked(call, tool, rule, live, arguments, run.new_id())
+        rule = ApprovalRule() if ask and fresh else self._rule(fresh)
+        if rule is not None:
+            return asked(call, tool, rule, live, arguments, run.new_id())
         return handed_over(call, tool, live, arguments, run.new_id()) if tool.by_caller else None
+
+    def _is_fresh(self, sent_before: int) -> bool:
+        """Nobody was asked about the call yet."""
+        return self._resumed is None and not sent_before
+
+    def _rule(self, fresh: bool) -> ApprovalRule | None:
+        """The tool's or the agent's own rule by which a person is asked."""
+        if not fresh:
+            return None
+        return asking((*self._tool.approval, *self._run.approvals.get(self._tool.name, ())), self._arguments)
 
     async def _ruling(self) -> Ruling:
         """Scopes and policy; after a restart and after an approval again."""

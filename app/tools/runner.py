@@ -146,6 +146,8 @@ class BoundTools:
         """See `ToolRunner.cut`. `lost` means: sent by a process that is gone."""
         tool = self._tools.get(call.action.tool)
         live = self._live.pop(call.tool_call_id, None)
+        if tool is not None and tool.line is not None:
+            tool.line.turns.release(call.tool_call_id)
         sent = reason == "lost" or (live is not None and live.sent)
         if live is None:
             live = Live(now_ms(), time.perf_counter(), sent, [], earlier_attempts(call, 0))

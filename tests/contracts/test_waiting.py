@@ -9,7 +9,7 @@ from app.core.errors import Conflict, RunwireError
 from app.core.ids import new_id
 from app.runs.ports import RunStore
 from app.runs.records import CallRecord, CallWait, Interrupt, Progress, RunRecord, Transition
-from app.runs.waiting import Answer, Woken
+from app.runs.waiting import Answer, HeldTurn, Woken
 from app.storage.open import Stores
 from tests.contracts.samples import Clock, Driver, a_call, a_dispatch, a_result, ending, started
 
@@ -261,3 +261,27 @@ async def test_progress_of_a_parked_run_gets_the_next_number_and_a_driven_one_ta
     assert [seq for batch in events for seq in range(batch.first_seq, batch.last_seq + 1)] == list(
         range(1, seqs[-1] + 2)
     )
+
+
+async def test_deferred_calls_without_a_result_tell_the_turns_they_hold_until_their_run_is_over(
+    stores: Stores, clock: Clock
+) -> None:
+    driver = await started(stores.runs)
+    made = [a_call(driver.run, step) for step in (1, 2, 3)]
+    await driver.append(("action", {}), calls=tuple(made), dispatches=tuple(a_dispatch(call) for call in made))
+    until = clock.now + HOUR
+    shared = [["key", "order 1"], ["tool", "pay"]]
+    wait = {"reason": "deferred", "until_ms": until, "facts": {"turns": shared}, "shown": None}
+    waits = (*(CallWait(call.id, wait, (), ()) for call in made[:2]), deferred(made[2], until))
+    await driver.append(("progress", {}), waits=waits, transition=parking("tools"), progress=PROGRESS)
+    await asked(stores, clock, HOUR)
+
+    async def held() -> list[HeldTurn]:
+        return [turn for turn in await stores.waits.held_turns() if turn.run_id == driver.run.id]
+
+    kept = (("key", "order 1"), ("tool", "pay"))
+    assert await held() == [HeldTurn(call.id, driver.run.id, "acme", kept, until) for call in made[:2]]
+    await stores.waits.deliver(made[0].id, {"body": 1})
+    assert [turn.tool_call_id for turn in await held()] == [made[1].id]
+    await driver.append(("end", {}), transition=ending())
+    assert await held() == []

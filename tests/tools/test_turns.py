@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.core.clock import now_ms
 from app.tools.concurrency_key import ConcurrencyKey
 from app.tools.turns import CallLine, Turns
 
@@ -118,19 +119,61 @@ def test_whatever_is_cancelled_nobody_is_left_behind(plan: list[tuple[int, int, 
 async def test_a_call_that_waits_for_a_place_of_its_tool_holds_its_key_only() -> None:
     turns = Turns()
     line = CallLine(turns, "pay", ConcurrencyKey("order {id}"), 1)
-    async with line.turn("acme", {"id": 1}):
+    async with line.turn("acme", {"id": 1}, "one"):
         other = asyncio.create_task(_enter(line, {"id": 2}))
         await settle()
         assert not other.done()
-        async with asyncio.timeout(5), line.turn("other tenant", {"id": 1}):
+        async with asyncio.timeout(5), line.turn("other tenant", {"id": 1}, "two"):
             pass
     await other
     assert len(turns) == 0
 
 
 async def _enter(line: CallLine, arguments: dict[str, object]) -> None:
-    async with line.turn("acme", arguments):
+    async with line.turn("acme", arguments, "three"):
         pass
+
+
+async def test_a_deferred_call_keeps_its_turn_until_it_is_released_and_only_once() -> None:
+    turns = Turns()
+    line = CallLine(turns, "pay", ConcurrencyKey("all"), 1)
+    async with line.turn("acme", {}, "one") as turn:
+        turns.keep(turn, "run", now_ms() + 60_000)
+        assert turn.shared == [("key", "all"), ("tool", "pay")]
+    behind = asyncio.create_task(_enter(line, {}))
+    await settle()
+    assert not behind.done()
+    turns.release("one")
+    turns.release("one")
+    turns.release_run("run")
+    await behind
+    assert len(turns) == 0
+
+
+async def test_a_call_whose_tool_called_back_before_it_said_later_keeps_nothing() -> None:
+    turns = Turns()
+    line = CallLine(turns, "pay", ConcurrencyKey("all"), None)
+    async with line.turn("acme", {}, "one") as turn:
+        turns.release("one")
+        turns.keep(turn, "run", now_ms() + 60_000)
+    assert len(turns) == 0
+
+
+async def test_turns_taken_back_are_held_whoever_else_is_inside_and_end_with_their_run_or_their_time() -> None:
+    turns = Turns()
+    for call_id, run_id in (("one", "first"), ("two", "first"), ("three", "second")):
+        turns.take_back(call_id, run_id, [KEY], now_ms() + 60_000)
+    turns.take_back("four", "second", [KEY], now_ms() - 60_000)  # over long ago
+    behind = asyncio.create_task(turns.take(KEY, 1))
+    turns.release_run("first")
+    await settle()
+    assert not behind.done()
+    turns.take_back("five", "third", [KEY], now_ms() + 10)
+    turns.release_run("second")
+    async with asyncio.timeout(5):
+        await behind  # the deadline of the fifth
+    turns.leave(KEY)
+    assert len(turns) == 0
 
 
 @pytest.mark.parametrize(
