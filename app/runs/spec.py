@@ -45,6 +45,13 @@ def not_supported(pointer: str, what: str) -> NotSupported:
     return NotSupported(f"{what} is not supported by this version.", errors=(FieldError(pointer, "not supported yet"),))
 
 
+def _not_built(field: str, value: object, default: object) -> object:
+    """`default`, which `null` stands for, too. Raises `NotSupported` for all else, whatever its type: it may not be ignored."""
+    if value is None or (value == default and type(value) is type(default)):
+        return default
+    raise not_supported(f"/{field}", f"`{field}`")
+
+
 def _nested(model: type[Spec], value: object) -> JsonObject:
     """An object where a field takes other types, too: what was sent of it. Raises `ValueError` naming its first fault."""
     try:
@@ -156,6 +163,9 @@ class AgentSpec(SettingsSpec):
     context_schema: JsonObject | None = None
     """JSON Schema of a run's `context`."""
     output_schema: JsonObject | None = None
+    """JSON Schema of a structured answer, which `output` then holds under `structured`."""
+    output_strategy: Literal["auto", "tool", "provider"] = "auto"
+    """How the model is asked for it: by a tool that it calls, or by its provider's own format for answers. For `tool_calling` agents."""
     middleware: Annotated[list[JsonObject], Field(max_length=128)] = []
 
     @field_validator("type")
@@ -193,12 +203,10 @@ class AgentSpec(SettingsSpec):
             raise ValueError(f"`{wrong}` is the server's own field; name it otherwise")
         return {name: _nested(StateFieldSpec, field) for name, field in value.items()}
 
-    @field_validator("output_schema", "middleware")
+    @field_validator("middleware", mode="before")
     @classmethod
-    def _later(cls, value: object, info: ValidationInfo) -> object:
-        if value:
-            raise not_supported(f"/{info.field_name}", f"`{info.field_name}`")
-        return value
+    def _no_middleware(cls, value: object) -> object:
+        return _not_built("middleware", value, [])
 
 
 class RegisteredAgentSpec(AgentSpec):
@@ -296,14 +304,12 @@ class RunCreate(Spec):
             errors = tuple(FieldError(f"/config{item.pointer}", item.detail) for item in error.errors)
             raise NotSupported(error.message, errors=errors) from None
 
-    @field_validator("webhook")
+    @field_validator("webhook", mode="before")
     @classmethod
     def _no_webhook(cls, value: object) -> object:
-        if value is not None:
-            raise not_supported("/webhook", "`webhook`")
-        return value
+        return _not_built("webhook", value, None)
 
 
 def settings_json(spec: AgentSpec) -> dict[str, object]:
     """The part of an agent's spec that is not its model or tools, as stored."""
-    return cast("dict[str, object]", spec.model_dump(exclude={"model", "tools", "output_schema", "middleware"}))
+    return cast("dict[str, object]", spec.model_dump(exclude={"model", "tools", "middleware"}))

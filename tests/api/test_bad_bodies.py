@@ -1,7 +1,9 @@
 """Bodies that cannot be taken: each is a problem document that names the place, never a 500, and the server goes on."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import cast
 
 import httpx
@@ -13,6 +15,7 @@ from tests.support.server import RunwireServer
 
 pytestmark = pytest.mark.anyio
 
+ROOT = Path(__file__).resolve().parents[2]
 HELLO = run_body(scripted(says("hello")))
 TOOL = tool_spec("a_tool", "https://tools.example.com/x")
 JSON = {"Content-Type": "application/json"}
@@ -67,11 +70,8 @@ BAD_RUNS: dict[str, tuple[object, str, str]] = {
     "text": ("run", "invalid_request", ""),
 }  # fmt: skip
 
-NOT_BUILT: dict[str, tuple[object, str]] = {
-    "webhook": ({**HELLO, "webhook": {"url": "https://x.example"}}, "/webhook"),
-    "output_schema": (agent(output_schema={"type": "object"}), "/agent/output_schema"),
-    "middleware": (agent(middleware=[{"name": "pii"}]), "/agent/middleware"),
-}  # fmt: skip
+NOT_BUILT = ("/webhook", "/agent/output_schema", "/agent/middleware")
+"""Fields of the contract, by their places in a run."""
 
 
 @pytest.mark.parametrize("name", BAD_RUNS)
@@ -83,16 +83,46 @@ async def test_a_wrong_run_is_refused_by_the_place_that_is_wrong(
     check_problem(await client.post(path, content=json.dumps(body), headers=JSON), 422, code, pointer)
 
 
-@pytest.mark.parametrize("name", NOT_BUILT)
-async def test_what_is_not_built_is_refused_and_never_ignored(client: httpx.AsyncClient, name: str) -> None:
-    body, pointer = NOT_BUILT[name]
-    check_problem(await client.post("/runs", json=body), 422, "not_supported", pointer)
+def with_field(pointer: str, value: object) -> dict[str, object]:
+    name = pointer.rpartition("/")[2]
+    return agent(**{name: value}) if pointer.startswith("/agent/") else {**HELLO, name: value}
 
 
-async def test_agents_and_tools_refuse_what_is_not_built_too(client: httpx.AsyncClient) -> None:
-    spec = {"name": "later", "model": scripted(says("x")), "middleware": [{"name": "pii"}]}
-    check_problem(await client.post("/agents", json=spec), 422, "not_supported", "/middleware")
-    check_problem(await client.put("/agents/later", json=spec), 422, "not_supported", "/middleware")
+@pytest.mark.parametrize(
+    "value", [{}, {"a": 1}, [[]], ["pii"], [{"name": "pii"}], "", "x", 0, 1, False, True], ids=repr
+)
+@pytest.mark.parametrize("pointer", NOT_BUILT)
+async def test_what_is_not_built_is_refused_whatever_it_holds(
+    client: httpx.AsyncClient, pointer: str, value: object
+) -> None:
+    check_problem(await client.post("/runs", json=with_field(pointer, value)), 422, "not_supported", pointer)
+
+
+@pytest.mark.parametrize("value", [{}, "x", [{"name": "pii"}]], ids=repr)
+@pytest.mark.parametrize("pointer", [pointer for pointer in NOT_BUILT if pointer.startswith("/agent/")])
+async def test_registered_agents_refuse_what_is_not_built_too(
+    client: httpx.AsyncClient, pointer: str, value: object
+) -> None:
+    name = pointer.removeprefix("/agent/")
+    spec = {"name": "later", "model": scripted(says("x")), name: value}
+    check_problem(await client.post("/agents", json=spec), 422, "not_supported", f"/{name}")
+    check_problem(await client.put("/agents/later", json=spec), 422, "not_supported", f"/{name}")
+
+
+@pytest.mark.parametrize("pointer", NOT_BUILT)
+async def test_the_default_of_what_is_not_built_is_taken(client: httpx.AsyncClient, pointer: str) -> None:
+    """A body with every field of the document, left as they are, is one that works."""
+    defaults: list[object] = [None, []] if pointer == "/agent/middleware" else [None]
+    for value in defaults:
+        answer = await client.post("/runs", json=with_field(pointer, value))
+        assert answer.status_code == 201, answer.text
+
+
+def test_the_documents_say_what_is_not_built() -> None:
+    page = (ROOT / "docs" / "agents.md").read_text("utf-8").rpartition("## Not supported")[2]
+    assert set(re.findall(r"`(\w+)`", page.partition("`usage")[0])) == {
+        "not_supported", *(pointer.rpartition("/")[2] for pointer in NOT_BUILT),
+    }  # fmt: skip
 
 
 def inside(value: str) -> bytes:
