@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Protocol
 
+import stamina
 from pydantic import Field
 
 from app.core.errors import Conflict, Gone, NotFound, Unauthenticated
@@ -13,6 +14,9 @@ from app.runs.spec import Spec
 from app.runs.validation import check
 from app.runs.waiting import WaitStore
 from app.tools.turns import Turns
+
+HANDS_S = 2.0
+"""How long a run may take to change hands (to be parked, or woken) before who tells of it is sent away."""
 
 
 class Tokens(Protocol):
@@ -45,12 +49,17 @@ class CallbackService:
         """Tell the run's readers. Raises as `result`."""
         self._check(tool_call_id, token)
         spec = check(ProgressSpec, body)
+        data = {"tool_call_id": tool_call_id, "progress": spec.progress, "message": spec.message}
+        async for attempt in stamina.retry_context(Conflict, attempts=None, timeout=HANDS_S, wait_initial=0.01):
+            with attempt:
+                await self._tell(tool_call_id, data)
+
+    async def _tell(self, tool_call_id: str, data: Mapping[str, object]) -> None:
         call = await self._waits.call(tool_call_id)
         if call is None:
             raise NotFound("There is no such tool call.", code="tool_call_not_found")
         if call.state not in ("dispatched", "waiting") or call.late_result is not None:
             raise Gone("The call is over.", code="call_over")
-        data = {"tool_call_id": tool_call_id, "progress": spec.progress, "message": spec.message}
         if not await self._told(call, data):
             raise Conflict("The run is just changing hands; send the progress again.", code="run_busy")
 
