@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, func, insert, null, select, update
 
 from app.core.clock import now_ms
 from app.core.errors import Conflict, Gone, NotFound
@@ -23,12 +23,14 @@ _WAIT = Statement(
     update(tool_calls)
     .values(
         state="waiting",
+        answer=null(),  # to what it waited for before; its interrupt keeps it
         **{
             name: bindparam(f"new_{name}", type_=_k[name].type)
             for name in ("wait", "wait_until", "attempt_log", "chain")
         },
     )
     .where(_k.id == bindparam("call_id"), _k.run_id == _RUN)
+    .returning(_k.id)
 )
 _ASK = Statement(insert(interrupts))
 _PENDING = Statement(select(_i.shown).where(_i.run_id == _RUN, _i.state == "pending").order_by(_i.created_at, _i.id))
@@ -56,6 +58,7 @@ _ANSWER_CALL = Statement(
     update(tool_calls)
     .values(answer=bindparam("new_answer", type_=_k.answer.type))
     .where(_k.id == bindparam("call_id"), _k.state == "waiting", _k.answer.is_(None))
+    .returning(_k.id)
 )
 _LATE_RESULT = Statement(
     update(tool_calls)
@@ -110,7 +113,8 @@ def begin(tx: Tx, append: Append, tenant: str) -> None:
             "new_attempt_log": text(wait.attempt_log),
             "new_chain": text(wait.chain),
         }
-        tx.run(_WAIT, values)
+        if tx.one(_WAIT, values) is None:
+            raise LookupError(f"run {append.run_id} has no call {wait.id} that could wait")
     for asked in append.interrupts:
         tx.run(
             _ASK,
@@ -193,7 +197,8 @@ def _answer(tx: Tx, tenant: str, run_id: str, answers: Sequence[Answer], by: str
         if asked[2] != "pending":
             raise Conflict("The interrupt was answered already.", code="interrupt_resolved")
         decided = {**answer.decided, "by": by, "at": now}
-        _settle(tx, answer.interrupt_id, asked[1], decided, "answered", by, now)
+        if not _settle(tx, answer.interrupt_id, asked[1], decided, "answered", by, now):
+            raise Conflict("The call does not wait any more.", code="interrupt_resolved")
     pending = _show_pending(tx, run_id)
     resumed = not pending and row[_STATUS_AT] == "interrupted"
     if resumed:
@@ -208,10 +213,11 @@ _STATUS_AT = [column.name for column in RUN_COLUMNS].index("status")
 
 def _settle(
     tx: Tx, interrupt_id: str, call_id: str, answer: Mapping[str, object], state: str, by: str | None, now: int
-) -> None:
+) -> bool:
+    """Whether the call waited for it."""
     said = text(answer)
     tx.run(_ANSWER, {"interrupt": interrupt_id, "new_state": state, "new_answer": said, "by": by, "now": now})
-    tx.run(_ANSWER_CALL, {"call_id": call_id, "new_answer": said})
+    return tx.one(_ANSWER_CALL, {"call_id": call_id, "new_answer": said}) is not None
 
 
 def _tell(tx: Tx, run_id: str, event: EventType, data: Mapping[str, object]) -> Batch | None:

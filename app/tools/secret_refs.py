@@ -74,6 +74,8 @@ class SpecSecrets:
         show = False
         if spec.signing_secret is not None:
             signing, show = await keep(spec.signing_secret), True
+        elif spec.http is None:
+            signing = None  # nothing is ever sent that it could sign
         elif signing is None and made:
             signing, show = await keep(new_secret()), True
         body["signing_secret"] = signing

@@ -152,11 +152,8 @@ def read_spec(body: Mapping[str, object], guard: EgressGuard, *, pointer: str = 
         raise InvalidRequest("The tool is not valid.", errors=field_errors(error, pointer)) from error
     if spec.http is not None:
         guard.check_url(spec.http.url, pointer=f"{pointer}/http/url")
-    elif spec.status_url is not None:
-        raise InvalidRequest(
-            "A tool that the caller runs has no status_url.",
-            errors=(FieldError(f"{pointer}/status_url", "only a tool with http has one"),),
-        )
+    else:
+        _check_by_caller(spec, pointer)
     rule_of(spec.to_json()["requires_approval"], f"{pointer}/requires_approval")
     if spec.status_url is not None:
         guard.check_url(spec.status_url, pointer=f"{pointer}/status_url")
@@ -177,6 +174,16 @@ def field_errors(error: ValidationError, pointer: str) -> tuple[FieldError, ...]
         )
         for item in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FIELD_ERRORS]
     )
+
+
+def _check_by_caller(spec: ToolSpec, pointer: str) -> None:
+    """The server sends nothing for a tool that the caller runs: what belongs to a request is a mistake."""
+    for name in ("status_url", "signing_secret"):
+        if getattr(spec, name) is not None:
+            raise InvalidRequest(
+                f"A tool that the caller runs has no {name}.",
+                errors=(FieldError(f"{pointer}/{name}", "only a tool with http has one"),),
+            )
 
 
 def _check_key(spec: ToolSpec, pointer: str) -> None:

@@ -66,9 +66,13 @@ def compile_stored(
 
 
 def approval_of(spec: Mapping[str, object], *, approve_writes: bool) -> object:
-    """A spec's `requires_approval`, or the server's default for it."""
+    """A spec's `requires_approval`, or the server's default for it.
+
+    The default does not ask about a tool of the caller: whoever runs it decides by that.
+    """
     setting = spec.get("requires_approval")
-    return (approve_writes and spec["effect"] == "write") if setting is None else setting
+    by_default = approve_writes and spec["effect"] == "write" and spec["http"] is not None
+    return by_default if setting is None else setting
 
 
 def _target(http: Mapping[str, object], secrets: Secrets, limit: int) -> HttpTarget:

@@ -157,6 +157,40 @@ async def test_an_answer_before_the_run_parks_is_kept_and_wakes_it_when_it_has_p
     assert (await run_of(stores.runs, driver)).status == "pending"
 
 
+async def test_a_call_that_waits_again_takes_an_answer_again(stores: Stores, clock: Clock) -> None:
+    """Approved, and then handed to the caller. What was answered first stays with its own question."""
+    driver, (call,), (first,) = await asked(stores, clock, HOUR)
+    await stores.waits.answer("acme", driver.run.id, [Answer(first.id, APPROVE)], "me")
+    claimed = await stores.runs.claim(driver.run.id, "other")
+    assert claimed is not None
+    wait, second = asking(call, clock.now + HOUR, "client_tool")
+    await Driver(stores.runs, claimed).append(
+        ("interrupt", {}), waits=(wait,), interrupts=(second,), transition=parking("people"), progress=PROGRESS
+    )
+    kept = await stores.waits.call(call.id)
+    assert kept is not None
+    assert (kept.state, kept.answer, (kept.wait or {})["reason"]) == ("waiting", None, "client_tool")
+    again = stores.waits.answer("acme", driver.run.id, [Answer(first.id, APPROVE)], "me")
+    assert await refusal(again) == "interrupt_resolved"
+    given: dict[str, object] = {"decision": "respond", "output": 1}
+    _, resumed = await stores.waits.answer("acme", driver.run.id, [Answer(second.id, given)], "me")
+    assert resumed
+    kept = await stores.waits.call(call.id)
+    assert kept is not None
+    assert kept.answer == {**given, "by": "me", "at": clock.now}
+
+
+async def test_an_answer_to_a_call_that_has_its_result_is_refused_and_not_lost_in_silence(
+    stores: Stores, clock: Clock
+) -> None:
+    driver, (call, _), (one, two) = await asked(stores, clock, HOUR, HOUR, parks=False)
+    await driver.append(("step", {}), results=(a_result(call),))
+    answers = [Answer(two.id, APPROVE), Answer(one.id, APPROVE)]
+    assert await refusal(stores.waits.answer("acme", driver.run.id, answers, "me")) == "interrupt_resolved"
+    assert [item.answer for item in await stores.runs.calls(driver.run.id)] == [None, None]
+    assert (await run_of(stores.runs, driver)).interrupts == [one.shown, two.shown]
+
+
 async def test_a_question_expires_at_its_time_and_not_before(stores: Stores, clock: Clock) -> None:
     driver, _, (one, two) = await asked(stores, clock, HOUR, 2 * HOUR)
     assert list(await stores.waits.parked()) == [(driver.run.id, clock.now + HOUR)]

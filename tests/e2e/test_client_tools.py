@@ -1,0 +1,128 @@
+"""Tools that the caller runs: asked about, handed over, answered, across a restart too."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.test_waiting import posted, resume, settled, steps_of
+from tests.e2e.test_waiting_crashes import restart
+from tests.support.bodies import calls, run_body, says, scripted
+from tests.support.server import TIMEOUT_S, RunwireServer
+
+pytestmark = pytest.mark.anyio
+
+ASKS: dict[str, object] = {"requires_approval": True}
+PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+
+
+@pytest.fixture
+async def own(tmp_path: Path) -> AsyncIterator[RunwireServer]:
+    with RunwireServer.open(tmp_path) as running:
+        yield running
+
+
+def local(name: str = "read_file", /, **more: object) -> dict[str, object]:
+    return {"name": name, "description": "Reads a local file.", "parameters": PARAMETERS, **more}
+
+
+async def handed(client: httpx.AsyncClient, *tools: object, name: str = "read_file", **more: object) -> dict[str, Any]:
+    """A run that waits for somebody about its one call."""
+    script = scripted(calls((name, {"path": "a.txt"})), says("done"))
+    return await posted(client, run_body(script, *tools, **more))
+
+
+def asked(run: dict[str, Any], reason: str) -> dict[str, Any]:
+    """The run's one open question."""
+    assert [item["reason"] for item in run["interrupts"]] == [reason], run
+    return run["interrupts"][0]
+
+
+async def answer(client: httpx.AsyncClient, run: dict[str, Any], **said: object) -> dict[str, Any]:
+    """The run when it waits again or is over."""
+    (item,) = run["interrupts"]
+    taken = await resume(client, run, {"interrupt_id": item["id"], **said})
+    assert taken.status_code == 202, taken.text
+    return await settled(client, run)
+
+
+async def test_a_call_that_was_approved_is_handed_to_the_caller_whose_answer_ends_it(client: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        run = await handed(client, local(**ASKS))
+        first = asked(run, "tool_approval")
+        run = await answer(client, run, decision="approve")
+        second = asked(run, "client_tool")
+        assert (second["tool_call_id"], second["tool_input"]) == (first["tool_call_id"], {"path": "a.txt"})
+        again = await resume(client, run, {"interrupt_id": first["id"], "decision": "approve"})
+        assert (again.status_code, again.json()["code"]) == (409, "interrupt_resolved")
+        run = await answer(client, run, decision="respond", output="the text")
+        assert (run["status"], run["interrupts"]) == ("success", [])
+        (step,) = await steps_of(client, run)
+        detail = (await client.get(f"/runs/{run['id']}/steps/1")).json()
+    assert (step["status"], step["observation"]) == ("success", "the text")
+    told = [(item["stage"], item["verdict"]) for item in detail["chain"]]
+    assert told[-3:] == [("execution", "handed over"), ("execution", "answered"), ("state_update", "recorded")]
+    assert told.count(("approval", "approved")) == 1
+
+
+async def test_an_edited_call_is_handed_over_with_its_new_input(client: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        run = await handed(client, local(**ASKS))
+        run = await answer(client, run, decision="edit", tool_input={"path": "b.txt"})
+        assert asked(run, "client_tool")["tool_input"] == {"path": "b.txt"}
+        assert (await answer(client, run, decision="respond", output=1))["status"] == "success"
+
+
+@pytest.mark.parametrize("kills", ["while it is asked about", "while the caller runs it"])
+async def test_an_approved_call_of_the_callers_outlives_the_server(own: RunwireServer, kills: str) -> None:
+    async with asyncio.timeout(2 * TIMEOUT_S):
+        async with own.client() as client:
+            run = await handed(client, local(**ASKS))
+            if kills == "while the caller runs it":
+                run = await answer(client, run, decision="approve")
+        await restart(own)
+        async with own.client() as client:
+            assert (await client.get(f"/runs/{run['id']}")).json()["interrupts"] == run["interrupts"]
+            if kills == "while it is asked about":
+                run = await answer(client, run, decision="approve")
+            asked(run, "client_tool")
+            run = await answer(client, run, decision="respond", output={"n": 1})
+            assert (run["status"], run["attempt"]) == ("success", 1)
+            (step,) = await steps_of(client, run)
+    assert (step["status"], step["observation"]) == ("success", {"n": 1})
+
+
+async def test_a_call_that_the_policy_asks_about_is_handed_over_once_it_is_approved(tmp_path: Path) -> None:
+    policy = {"RUNWIRE_PLUGINS": "tests.api.tool_policies", "RUNWIRE_TOOL_POLICY": "as_told"}
+    with RunwireServer.open(tmp_path, env=policy) as server:
+        async with asyncio.timeout(TIMEOUT_S), server.client() as client:
+            run = await handed(client, local(), context={"policy": "ask"})
+            asked(run, "tool_approval")
+            run = await answer(client, run, decision="approve")
+            asked(run, "client_tool")
+            run = await answer(client, run, decision="respond", output="read")
+            assert run["status"] == "success"
+            (step,) = await steps_of(client, run)
+    assert (step["status"], step["observation"]) == ("success", "read")
+
+
+async def test_whoever_runs_a_write_decides_by_that_and_is_not_asked_first_by_default(tmp_path: Path) -> None:
+    """A tool that says so itself asks all the same."""
+    with RunwireServer.open(tmp_path, env={"RUNWIRE_APPROVE_WRITES": "true"}) as server:
+        async with asyncio.timeout(TIMEOUT_S), server.client() as client:
+            run = await handed(client, local(effect="write"))
+            asked(run, "client_tool")
+            assert (await answer(client, run, decision="respond", output=1))["status"] == "success"
+            asked(await handed(client, local(effect="write", **ASKS)), "tool_approval")
+
+
+async def test_a_tool_of_the_callers_has_no_signing_secret(client: httpx.AsyncClient) -> None:
+    made = await client.post("/tools", json=local("unsigned"))
+    assert (made.status_code, made.json()["signing_secret"]) == (201, None)
+    rotated = await client.post("/tools/unsigned/rotate-secret")
+    assert (rotated.status_code, rotated.json()["code"]) == (409, "conflict")
+    given = await client.post("/tools", json=local("signed", signing_secret="whsec_" + "a" * 43 + "="))
+    assert (given.status_code, given.json()["errors"][0]["pointer"]) == (422, "/signing_secret")
