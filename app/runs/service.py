@@ -8,7 +8,7 @@ from app.agent.state_schema import FieldUpdate, StateMisfit, apply
 from app.agent.text_formats import prompt_variables
 from app.core.actions import AgentAction
 from app.core.clock import now_ms
-from app.core.errors import Conflict, NotFound
+from app.core.errors import NotFound
 from app.core.events import wire
 from app.core.idempotency import IdempotencyKey
 from app.core.ids import IdFactory
@@ -308,8 +308,6 @@ class RunService:
         """
         run = await self.get(principal, run_id)
         answers = await answers_of(run, check(ResumeSpec, body), self._assembler.input_faults)
-        if run.status in TERMINAL:
-            raise Conflict(f"The run is over ({run.status}); there is nothing to answer.", code="run_not_interrupted")
         run, resumed = await self._waits.answer(principal.tenant, run_id, answers, principal.subject)
         if resumed:
             self._dispatcher.submit(run_id)

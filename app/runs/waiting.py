@@ -41,7 +41,8 @@ class WaitStore(Protocol):
     async def answer(self, tenant: str, run_id: str, answers: Sequence[Answer], by: str) -> tuple[RunRecord, bool]:
         """Keep all answers or none; the run after that, and whether it can go on (it is then pending).
 
-        Raises `NotFound` (`run_not_found`, `interrupt_not_found`), `Conflict` (`interrupt_resolved`, `interrupt_expired`).
+        Raises `NotFound` (`run_not_found`, `interrupt_not_found`), `Conflict` (`interrupt_resolved`, `interrupt_expired`;
+        `run_not_interrupted`: the run ended before anybody answered).
         """
         ...
 

@@ -194,6 +194,9 @@ def _answer(tx: Tx, tenant: str, run_id: str, answers: Sequence[Answer], by: str
             raise NotFound(f"The run has no interrupt `{answer.interrupt_id}`.", code="interrupt_not_found")
         if asked[2] == "expired" or (asked[2] == "pending" and asked[3] <= now):
             raise Conflict("The interrupt has expired; its call is rejected.", code="interrupt_expired")
+        if asked[2] == "void":
+            status = row[_STATUS_AT]
+            raise Conflict(f"The run is over ({status}); there is nothing to answer.", code="run_not_interrupted")
         if asked[2] != "pending":
             raise Conflict("The interrupt was answered already.", code="interrupt_resolved")
         decided = {**answer.decided, "by": by, "at": now}

@@ -106,7 +106,7 @@ async def test_questions_are_answered_one_by_one_and_all_at_once(server: Runwire
     assert (late.code, late.err) == (1, "runwire: There is nothing to answer: the run is success.\n")
     refused = await cli(server, tmp_path, "runs", "resume", run["id"], "--approve", first)
     assert refused.code == 3
-    assert "(run_not_interrupted)" in refused.err
+    assert "(interrupt_resolved)" in refused.err
 
 
 async def test_an_input_is_edited_an_output_given_and_a_wrong_one_keeps_nothing(

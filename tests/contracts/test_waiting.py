@@ -262,7 +262,11 @@ async def test_a_call_with_its_result_and_a_run_at_its_end_take_nothing_more(sto
     await driver.append(("end", {}), transition=ending("cancelled"))
     assert (await run_of(stores.runs, driver)).interrupts == []
     answer = stores.waits.answer("acme", driver.run.id, [Answer(two.id, APPROVE)], "me")
-    assert await refusal(answer) == "interrupt_resolved"
+    assert await refusal(answer) == "run_not_interrupted"
+    again = stores.waits.answer("acme", driver.run.id, [Answer(one.id, APPROVE)], "me")
+    assert await refusal(again) == "interrupt_resolved"
+    unknown = stores.waits.answer("acme", driver.run.id, [Answer(new_id(), APPROVE)], "me")
+    assert await refusal(unknown) == "interrupt_not_found"
     assert await stores.waits.wake(driver.run.id) == Woken()
     assert list(await stores.waits.parked()) == []
     assert await stores.waits.tell(driver.run.id, "progress", {}) is None

@@ -138,9 +138,7 @@ async def test_of_a_hundred_racing_answers_one_wins(client: httpx.AsyncClient, t
     answer = {"interrupt_id": run["interrupts"][0]["id"], "decision": "approve"}
     answers = await asyncio.gather(*(resume(client, run, answer) for _ in range(100)))
     assert sorted(item.status_code for item in answers) == [202] + [409] * 99
-    assert {item.json()["code"] for item in answers if item.status_code == 409} <= {
-        "interrupt_resolved", "run_not_interrupted",
-    }  # fmt: skip
+    assert {item.json()["code"] for item in answers if item.status_code == 409} == {"interrupt_resolved"}
     await settled(client, run)
     assert len(effects_of(tools, run, await steps_of(client, run))) == 1
 
@@ -183,7 +181,9 @@ async def test_unknown_interrupts_finished_runs_and_other_tenants_are_refused(
     await resume(client, run, answer)
     await settled(client, run)
     late = await resume(client, run, answer)
-    assert (late.status_code, late.json()["code"]) == (409, "run_not_interrupted")
+    assert (late.status_code, late.json()["code"]) == (409, "interrupt_resolved")
+    unknown = await resume(client, run, {"interrupt_id": "nope", "decision": "approve"})
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "interrupt_not_found")
 
 
 @pytest.mark.parametrize(("amount", "status"), [(1000, "success"), (1001, "interrupted"), (None, "error")])
@@ -216,7 +216,7 @@ async def test_what_nobody_answers_in_time_is_rejected(client: httpx.AsyncClient
     (step,) = await steps_of(client, run)
     assert (step["status"], step["error"]["code"]) == ("denied", "approval_expired")
     late = await resume(client, run, {"interrupt_id": run["interrupts"][0]["id"], "decision": "approve"})
-    assert late.status_code == 409
+    assert (late.status_code, late.json()["code"]) == (409, "interrupt_expired")
     assert effects_of(tools, run, [step]) == []
 
 
@@ -226,7 +226,7 @@ async def test_a_run_that_waits_is_cancelled_at_once(client: httpx.AsyncClient, 
     assert (ended["status"], ended["interrupts"]) == ("cancelled", [])
     assert [step["status"] for step in await steps_of(client, run)] == ["cancelled", "cancelled"]
     gone = await resume(client, run, {"interrupt_id": run["interrupts"][0]["id"], "decision": "approve"})
-    assert gone.status_code == 409
+    assert (gone.status_code, gone.json()["code"]) == (409, "run_not_interrupted")
 
 
 async def test_the_caller_runs_a_tool_without_an_address(client: httpx.AsyncClient) -> None:

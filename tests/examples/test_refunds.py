@@ -116,7 +116,7 @@ async def test_the_guide_leads_to_an_approved_refund(demo: RunwireServer, servic
         {"order_id": "A-17", "amount": 120, "left": 90},
     ]
     assert ("approval", "approved") in [(item["stage"], item["verdict"]) for item in step["chain"]]
-    assert refused["code"] == "run_not_interrupted"
+    assert refused["code"] == "interrupt_resolved"
     assert service.paid() == [("A-17", 30), ("A-17", 120)]
 
 
