@@ -7,6 +7,7 @@ It does no I/O of its own. What it yields is journaled in that order, and durabl
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 from app.agent.acting import act, close_round
 from app.agent.deadline import Deadline, OutOfTime
@@ -49,7 +50,7 @@ async def execute(
                 yield (*_untold(state), Parked())
                 return
             closing = close_round(state, planner, tools, "time_limit", settings, new_id)
-            end = _after_round(state)
+            end = _after_round(state, settings)
             yield (*closing, end) if end is not None else closing
             if end is not None:
                 return
@@ -167,9 +168,10 @@ async def _take(
     state.usage.add_model_call(decision.tokens)
     if decision.message is not None:
         state.messages.append(decision.message)
-    calls = _number(state, Limits() if unread else settings.limits, proposed, new_id)
+    calls = _number(state, settings, Limits() if unread else settings.limits, proposed, new_id)
     if not unread:  # an answer that could not be read calls no tool
-        state.usage.tool_calls += len(calls)
+        own = settings.answer_tool
+        state.usage.tool_calls += len(calls) if own is None else sum(call.action.tool != own for call in calls)
     state.open_message = decision.message if calls else None
     state.open_calls = [OpenCall(call) for call in calls]
     return _Taken(_answered(state.iteration, message_id, decision, calls), end)
@@ -200,18 +202,27 @@ def _not_made(message: Message | None) -> tuple[ProposedAction, ...]:
 
 
 def _number(
-    state: LoopState, limits: Limits, actions: tuple[ProposedAction, ...], new_id: IdFactory
+    state: LoopState, settings: AgentSettings, limits: Limits, actions: tuple[ProposedAction, ...], new_id: IdFactory
 ) -> tuple[PlannedCall, ...]:
-    """Steps in call order with our own ids; the calls beyond a cap are marked, so that nothing is sent for them."""
+    """Steps in call order with our own ids; the calls beyond a cap are marked, so that nothing is sent for them.
+
+    The call that gives the structured answer is no tool's: caps on tool calls neither count nor stop it.
+    """
     calls: list[PlannedCall] = []
     per_round, total = limits.max_tool_calls_per_round, limits.max_tool_calls
     used = state.usage.tool_calls
-    for position, proposed in enumerate(actions):
+    own = settings.answer_tool
+    position = -1
+    for proposed in actions:
         state.step += 1
+        is_own = own is not None and proposed.action.tool == own
+        position += not is_own
         tool_call_id = new_id()
         refusal = proposed.refusal
         if state.out_of_repeats:
             refusal = refusal or "Not run: the same call was made before, as often as this agent may repeat one."
+        elif is_own:
+            pass
         elif per_round is not None and position >= per_round:
             refusal = f"Not run: only {per_round} tool calls are allowed in one round. Call it again in a later round."
         elif total is not None and used + position >= total:
@@ -229,12 +240,15 @@ def _number(
     return tuple(calls)
 
 
-def _after_round(state: LoopState) -> Finished | Failed | None:
-    """What a closed round ends: a fatal tool error, a tool's jump, `return_direct` of its only step (as AgentExecutor)."""
+def _after_round(state: LoopState, settings: AgentSettings) -> Finished | Failed | None:
+    """What a closed round ends: a fatal tool error, the structured answer, a tool's jump, `return_direct` of its only step (as AgentExecutor)."""
     results = state.rounds[-1].results
     for _, outcome in results:
         if outcome.fatal is not None:
             return Failed("tool_error", outcome.fatal)
+    answered = None if settings.answer is None else settings.answer.ended(results)
+    if answered is not None:
+        return Finished(answered, "finish")
     jump = next((outcome for _, outcome in results if outcome.goto == "end"), None)
     if jump is not None:
         return Finished(AgentFinish({"output": jump.observation}), "finish")
@@ -248,8 +262,8 @@ async def _stop(
 ) -> AsyncGenerator[tuple[Record, ...]]:
     """The end that a limit makes: a fixed text, or one last answer of the model.
 
-    The last answer counts as a model call, not as an iteration. Where the model fails or takes too long, the fixed text
-    stands: the work that was done is not lost for it.
+    The last answer counts as a model call, not as an iteration. Where the model fails or takes too long, or its answer is
+    not what it must be, the fixed text stands: the work that was done is not lost for it.
     """
     if concludes(settings, reason):
         message_id = new_id()
@@ -272,6 +286,9 @@ async def _stop(
                 state.messages.append(decision.message)
             yield (_answered(iteration, message_id, decision), Finished(decision.outcome, reason))
             return
+        if decision is not None and settings.answer is not None:
+            state.usage.add_model_call(decision.tokens)
+            yield (_answered(iteration, message_id, replace(decision, message=None)),)
     finished = stopped(reason, multi_action=planner.multi_action)
     if finished.message is not None:
         state.messages.append(finished.message)

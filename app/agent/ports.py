@@ -25,6 +25,14 @@ class ToolDefinition:
 
 
 @immutable
+class AnswerFormat:
+    """A JSON Schema of an object, which the text of an answer must fit. `name` is for the provider."""
+
+    name: str
+    schema: Mapping[str, object]
+
+
+@immutable
 class ModelRequest:
     """One call of the model. `messages` is the whole context, oldest first; it must not be changed."""
 
@@ -39,6 +47,10 @@ class ModelRequest:
     """Texts at which the model stops, not saying them. Empty for most agents."""
     call_index: int = 0
     """0-based number of this model call within its run. It survives a restart, so a scripted model knows its turn."""
+    answer_format: AnswerFormat | None = None
+    """What the provider is to hold the answer's text to; a provider that cannot leaves it out, for the text is checked."""
+    answer_tool: str | None = None
+    """The tool of `tools` that gives the structured answer. Where a call cannot be forced, one that is forced for its sake need not be."""
 
 
 @immutable

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import Any, Literal, cast
 
+from app.agent.answer import AnswerSchema
 from app.agent.parse_policy import Handling
 from app.core.values import immutable
 
@@ -46,11 +47,18 @@ class AgentSettings:
     return_intermediate_steps: bool = False
     stream_output: bool = True
     limits: Limits = field(default_factory=Limits)
+    answer: AnswerSchema | None = None
+    """What the answer must be, where the agent has an `output_schema`: put in by whoever compiled it."""
+
+    @property
+    def answer_tool(self) -> str | None:
+        """The tool by which the structured answer is given, where it is given so."""
+        return None if self.answer is None else self.answer.tool
 
     @classmethod
     def from_json(cls, body: Mapping[str, object]) -> "AgentSettings":
         """From a checked AgentSpec; fields that are not the loop's (model, tools, name…) are left alone."""
-        known = {item.name for item in fields(cls)} - {"limits"}
+        known = {item.name for item in fields(cls)} - {"limits", "answer"}
         values = {name: value for name, value in body.items() if name in known}
         caps = cast("Mapping[str, Any]", body.get("limits") or {})
         limits = Limits(**{item.name: caps[item.name] for item in fields(Limits) if item.name in caps})

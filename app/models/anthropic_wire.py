@@ -13,6 +13,7 @@ import orjson
 
 from app.agent.ports import ModelRequest, ToolDefinition
 from app.core.messages import Message, ToolCall
+from app.models.answer_formats import closed
 
 PROVIDER = "anthropic"
 """The key of our encoded form in `Message.wire` and `ToolDefinition.wire`, and of our blocks in `Message.provider_blocks`."""
@@ -29,6 +30,8 @@ OWN_PARAMS = frozenset(("anthropic_beta", "betas", "cache_control"))
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _NOT_OF_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _DATA_URL = re.compile(r"data:(image/[a-zA-Z0-9.+-]+);base64,", re.IGNORECASE)
+
+_FORCING = ("any", "tool")
 
 Block = dict[str, object]
 
@@ -47,6 +50,10 @@ def encode_request(model: str, request: ModelRequest, params: Mapping[str, objec
     stop = [text for text in request.stop if text and not text.isspace()]  # the API refuses white space
     if stop and "stop_sequences" not in params:
         head["stop_sequences"] = stop
+    if request.answer_format is not None:
+        given = head.get("output_config")
+        form: dict[str, object] = {"format": {"type": "json_schema", "schema": closed(request.answer_format.schema)}}
+        head["output_config"] = form | cast("dict[str, object]", given) if isinstance(given, dict) else form
     marker = params.get("cache_control")
     system = [block for message in request.messages if message.role == "system" for block in _blocks(message)]
     if system:
@@ -56,6 +63,11 @@ def encode_request(model: str, request: ModelRequest, params: Mapping[str, objec
     tools = request.tools
     if tools:
         choice = _tool_choice(request)
+        if choice is not None and request.answer_tool is not None and _thinks(params) and choice["type"] in _FORCING:
+            choice["type"] = (
+                "auto"  # the API takes no forced call beside thinking; the planner asks again if none comes
+            )
+            choice.pop("name", None)
         if choice is not None:
             head["tool_choice"] = choice
     else:
@@ -67,6 +79,11 @@ def encode_request(model: str, request: ModelRequest, params: Mapping[str, objec
         parts += (b'],"tools":[', b",".join(_tools(tools, marker)))
     parts.append(b"]}")
     return b"".join(parts)
+
+
+def _thinks(params: Mapping[str, object]) -> bool:
+    thinking = params.get("thinking")
+    return isinstance(thinking, Mapping) and cast("Mapping[str, object]", thinking).get("type") != "disabled"
 
 
 def beta_header(params: Mapping[str, object]) -> str | None:

@@ -13,6 +13,7 @@ from app.core.errors import FieldError, InvalidRequest, ModelError, NotSupported
 from app.core.registry import SecretStore
 from app.core.values import immutable
 from app.models.aliases import REMOTE, Alias, AliasError, check_overridden, reference_of
+from app.models.answer_formats import keeps_formats
 from app.models.demo import DemoModel
 from app.models.http import ModelClient, Timeouts
 from app.models.plugins import ModelPlugins
@@ -134,6 +135,11 @@ class ModelCatalog:
         """Whether calls of a pinned model have a known cost."""
         alias = self._aliases.get(str(pinned["model"])) if pinned["provider"] == "alias" else None
         return alias is not None and alias.prices is not None
+
+    def keeps_formats(self, pinned: Mapping[str, object]) -> bool:
+        """Whether a pinned model is known to hold its answers to a JSON Schema."""
+        facts = self.facts(pinned)
+        return keeps_formats(str(facts["provider"]), str(facts["model"]))
 
     async def build(self, tenant: str, pinned: Mapping[str, object]) -> ChatModel:
         """The chat model of a pinned spec.

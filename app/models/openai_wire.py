@@ -12,6 +12,7 @@ import orjson
 from app.agent.ports import Delta, ModelAnswer, ModelRequest, ReasoningDelta, TextDelta, ToolDefinition
 from app.core.messages import Message, ToolCall
 from app.core.usage import TokenUsage
+from app.models.answer_formats import is_strict
 from app.models.failures import ProviderError, of_error_object
 from app.models.text import storable
 from app.models.tokens import read_usage
@@ -36,7 +37,7 @@ def encode_request(model: str, request: ModelRequest, params: Mapping[str, objec
     """The body of `POST /chat/completions`, always a streamed one.
 
     `params` goes along as it is (temperature, seed, …), but for `RESERVED_PARAMS`, which are ignored, and the nulls of
-    `LEFT_OUT_BY_NULL`.
+    `LEFT_OUT_BY_NULL`. A `response_format` of its own stands before the agent's.
     """
     head: dict[str, object] = {"model": model, "stream": True, "stream_options": {"include_usage": True}}
     if request.tools:
@@ -52,6 +53,10 @@ def encode_request(model: str, request: ModelRequest, params: Mapping[str, objec
                 head[name] = value
         elif name not in RESERVED_PARAMS:
             head[name] = value
+    form = request.answer_format
+    if form is not None and "response_format" not in params:
+        shape = {"name": form.name, "schema": form.schema, "strict": is_strict(form.schema)}
+        head["response_format"] = {"type": "json_schema", "json_schema": shape}
     if request.stop and "stop" not in params:
         head["stop"] = list(request.stop)
     parts = [orjson.dumps(head)[:-1], b',"messages":[', b",".join(map(encode_message, request.messages))]

@@ -22,10 +22,20 @@ class KnownPlugins(Protocol):
     def reducer(self, name: str) -> ReducerFunction | None: ...
 
 
-def check_agent(settings: Settings, tools: Sequence[Mapping[str, object]], plugins: KnownPlugins, pointer: str) -> None:
-    """`tools`: the agent's, by name. `pointer`: where the agent stands in the body. Raises `InvalidRequest`."""
+def check_agent(
+    settings: Settings,
+    tools: Sequence[Mapping[str, object]],
+    plugins: KnownPlugins,
+    pointer: str,
+    *,
+    answer: str | None = None,
+) -> None:
+    """`tools`: the agent's, by name. `answer`: the tool that gives its structured answer, if one does.
+
+    `pointer`: where the agent stands in the body. Raises `InvalidRequest`.
+    """
     names = [str(tool["name"]) for tool in tools]
-    _check_choice(settings, names, pointer)
+    _check_choice(settings, names if answer is None else [*names, answer], pointer)
     _check_type(str(settings["type"]), names, plugins, pointer)
     _check_interrupts(settings, names, pointer)
     _check_plugin(settings, "handle_parsing_errors", plugins.names(ParsingErrorPlugin), pointer)

@@ -10,6 +10,7 @@ from app.core.idempotency import IdempotencyKey
 from app.core.principal import Principal
 from app.core.registry import Registry, Versioned
 from app.runs.agent_checks import KnownPlugins, check_agent
+from app.runs.answers import AnswerSchemas, pinned
 from app.runs.spec import AgentSpec, RegisteredAgentSpec, RunConfig, settings_json
 from app.runs.state_fields import StateFields
 from app.runs.validation import check
@@ -22,6 +23,10 @@ class ModelPinner(Protocol):
 
     def priced(self, pinned: Mapping[str, object]) -> bool:
         """Whether calls of a pinned model have a known cost."""
+        ...
+
+    def keeps_formats(self, pinned: Mapping[str, object]) -> bool:
+        """Whether a pinned model is known to hold its answers to a JSON Schema."""
         ...
 
 
@@ -46,6 +51,7 @@ class AgentService:
         self._plugins = plugins
         self.fields = StateFields(plugins)
         """The states of agents, compiled."""
+        self._answers = AnswerSchemas()
 
     async def create(
         self, principal: Principal, body: object, idempotency: IdempotencyKey | None
@@ -112,10 +118,11 @@ class AgentService:
             model = await self._models.pin(principal.tenant, spec.model, pointer="/agent/model")
             stored, name, version = {"agent": settings_json(spec), "model": model}, None, None
         settings = _overridden(cast("dict[str, object]", stored["agent"]), config)
-        check_agent(settings, tools, self._plugins, "/agent")
-        self.fields.check_agent(settings, "/agent")
+        model = cast("dict[str, object]", stored["model"])
+        settings = pinned(settings, lambda: self._models.keeps_formats(model))
+        self._check(settings, tools, "/agent")
         at = "/agent" if config.limits.max_cost_usd is None else "/config"
-        self._check_cost(settings, cast("dict[str, object]", stored["model"]), at)
+        self._check_cost(settings, model, at)
         return name, {"agent": settings, "agent_version": version, "model": stored["model"], "tools": tools}
 
     async def _stored(self, principal: Principal, spec: RegisteredAgentSpec) -> dict[str, object]:
@@ -123,10 +130,14 @@ class AgentService:
         tools = [pin if isinstance(given, dict) else given for given, pin in zip(spec.tools, pins, strict=True)]
         model = await self._models.pin(principal.tenant, spec.model, pointer="/model")
         settings = settings_json(spec)
-        check_agent(settings, pins, self._plugins, "")
-        self.fields.check_agent(settings, "")
+        self._check(settings, pins, "")
         self._check_cost(settings, model, "")
         return {"agent": settings, "model": model, "tools": tools}
+
+    def _check(self, settings: Mapping[str, object], tools: Sequence[Mapping[str, object]], pointer: str) -> None:
+        answer = self._answers.of(settings, [str(tool["name"]) for tool in tools], pointer)
+        check_agent(settings, tools, self._plugins, pointer, answer=None if answer is None else answer.tool)
+        self.fields.check_agent(settings, pointer)
 
     def _check_cost(self, settings: Mapping[str, object], model: Mapping[str, object], pointer: str) -> None:
         """A cap in money on a model without prices could never stop anything, so it is refused."""

@@ -4,6 +4,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from dataclasses import replace
 from typing import Protocol, cast
 
+from app.agent.answer import AnswerSchema
+from app.agent.answer_planner import AnswerPlanner, asking, offering
 from app.agent.planners import ToolCallingPlanner
 from app.agent.plugin_planner import PluginPlanner
 from app.agent.ports import (
@@ -27,6 +29,7 @@ from app.core.ids import IdFactory
 from app.core.messages import Message
 from app.core.principal import Principal
 from app.core.values import immutable
+from app.runs.answers import AnswerSchemas
 from app.runs.inputs import prompt_inputs
 from app.runs.loop_plugins import LoopPlugins, plugin_failure
 from app.runs.records import CallRecord, RunRecord
@@ -73,6 +76,7 @@ class LoopAssembler:
         self._new_id = new_id
         self._plugins = plugins or LoopPlugins()
         self._fields = StateFields(self._plugins)
+        self._answers = AnswerSchemas()
         self._call = call
 
     async def assemble(
@@ -83,7 +87,7 @@ class LoopAssembler:
         view: RunView = OUTSIDE,
     ) -> LoopParts:
         """`around_model` wraps the calls of the run's model. Raises `ModelError`, `InvalidRequest` when what was pinned can no longer be built (a secret is gone)."""
-        settings = self._settings(run)
+        settings = replace(self._settings(run), answer=self._answer(run))
         pinned = cast("dict[str, object]", run.spec["model"])
         model = await self._models.build(run.tenant, pinned)
         tools = await self._bind(run, settings, record_dispatch, view)
@@ -96,7 +100,7 @@ class LoopAssembler:
 
         A plugin that fails or is gone leaves what it would have trimmed: a run can be read whatever became of its plugins.
         """
-        settings = settings_of(run)
+        settings = replace(settings_of(run), answer=self._answer(run))
         turn = Turn(state.messages, state.before, state.rounds, state.iteration + 1, self._new_id)
         shown: Sequence[Message] = state.messages
         if settings.type == "tool_calling" or settings.type in TEXT_TYPES:
@@ -115,6 +119,11 @@ class LoopAssembler:
         tools = await self._bind(run, settings_of(run), _no_dispatch)
         return tools.input_faults(tool, tool_input)
 
+    def _answer(self, run: RunRecord) -> AnswerSchema | None:
+        tools = cast("list[dict[str, object]]", run.spec["tools"])
+        agent = cast("dict[str, object]", run.spec["agent"])
+        return self._answers.of(agent, [str(tool["name"]) for tool in tools])
+
     def _settings(self, run: RunRecord) -> AgentSettings:
         settings = settings_of(run)
         handling = cast("dict[str, object]", run.spec["agent"]).get("handle_parsing_errors")
@@ -129,7 +138,7 @@ class LoopAssembler:
     async def _bind(
         self, run: RunRecord, settings: AgentSettings, record_dispatch: RecordDispatch, view: RunView = OUTSIDE
     ) -> BoundTools:
-        return await self._tools.bind(
+        bound = await self._tools.bind(
             cast("list[dict[str, object]]", run.spec["tools"]),
             ToolRunContext(
                 principal=principal_of(run),
@@ -145,6 +154,7 @@ class LoopAssembler:
                 view=view,
             ),
         )
+        return bound if settings.answer_tool is None or settings.answer is None else bound.answering(settings.answer)
 
     async def _late_result(self, tool_call_id: str) -> Mapping[str, object] | None:
         record = None if self._call is None else await self._call(tool_call_id)
@@ -173,6 +183,11 @@ class LoopAssembler:
         tools: Sequence[ToolDefinition],
         trimmer: Trimmer,
     ) -> Planner:
+        answer = settings.answer
+        if answer is not None:
+            within = replace(offering(answer, settings), answer=None)
+            inner = self._planner(run, within, asking(answer, call_model), tools, trimmer)
+            return AnswerPlanner(inner, answer, settings, call_model)
         kind = settings.type
         if kind == "tool_calling":
             return ToolCallingPlanner(settings, call_model, tools, trimmer)

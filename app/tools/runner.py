@@ -10,8 +10,10 @@ from typing import cast
 
 import orjson
 
+from app.agent.answer import AnswerSchema, Misfit
 from app.agent.ports import CutReason, PlannedCall, Resumed, ToolDefinition, ToolOutcome, Waiting
 from app.core.clock import now_ms
+from app.core.json import encode_text
 from app.core.values import immutable
 from app.tools.arguments import Arguments, completed, faults_of, fitted
 from app.tools.compiled import CompiledTool
@@ -37,7 +39,7 @@ class CallFacts:
 class BoundTools:
     """The `ToolRunner` of one run (see `app.agent.ports`)."""
 
-    __slots__ = ("_definitions", "_jitter", "_live", "_run", "_sleep", "_tools", "_withdrawn")
+    __slots__ = ("_answer", "_definitions", "_jitter", "_live", "_run", "_sleep", "_tools", "_withdrawn")
 
     def __init__(
         self,
@@ -47,19 +49,29 @@ class BoundTools:
         withdrawn: frozenset[str] = frozenset(),
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
+        answer: AnswerSchema | None = None,
     ) -> None:
-        """`withdrawn`: names that were pinned and can no longer be called."""
+        """`withdrawn`: names that were pinned and can no longer be called. `answer`: its tool is offered beside them."""
         self._tools = tools
         self._run = run
         self._withdrawn = withdrawn
         self._sleep = sleep
         self._jitter = jitter
         self._definitions = [tool.definition for tool in tools.values()]
+        self._answer = answer
+        if answer is not None:
+            self._definitions.append(answer.definition)
         self._live: dict[str, Live] = {}
 
     @property
     def definitions(self) -> Sequence[ToolDefinition]:
         return self._definitions
+
+    def answering(self, answer: AnswerSchema) -> "BoundTools":
+        """These tools, and the one that takes the agent's structured answer."""
+        return BoundTools(
+            self._tools, self._run, withdrawn=self._withdrawn, sleep=self._sleep, jitter=self._jitter, answer=answer
+        )
 
     def find(self, name: str) -> CompiledTool | None:
         """A tool of this run by its name."""
@@ -109,6 +121,8 @@ class BoundTools:
             call, end = decided(call, name, live, resumed)
             if end is not None:
                 return end
+        if self._answer is not None and name == self._answer.name and call.refusal is None:
+            return _taken(self._answer, call, live)
         arguments = self._checked(call, tool, live, sent_before)
         if isinstance(arguments, End):
             return arguments
@@ -185,7 +199,7 @@ class BoundTools:
 
     def _missing(self, name: str, live: Live, sent_before: int) -> End:
         if name not in self._withdrawn:
-            text = f"{name} is not a valid tool, try one of [{', '.join(self._tools)}]."
+            text = f"{name} is not a valid tool, try one of [{', '.join(tool.name for tool in self._definitions)}]."
             live.note("validation", "failed", "unknown tool")
             return End("error", text, "unknown_tool")
         if sent_before:
@@ -202,6 +216,18 @@ class BoundTools:
             handle_tool_errors=self._run.handle_tool_errors,
             new_id=self._run.new_id,
         )
+
+
+def _taken(answer: AnswerSchema, call: PlannedCall, live: Live) -> End:
+    """The structured answer. Nothing is sent, so nobody is asked; it was checked before it was planned."""
+    try:
+        said = answer.of_call(call.action.tool_input)
+    except Misfit as misfit:
+        live.note("validation", "failed", str(misfit))
+        return End("error", str(misfit), "invalid_arguments")
+    live.note("validation", "ok")
+    live.note("execution", "success")
+    return End("success", f"Returning structured response: {encode_text(said)}")
 
 
 def _lost(name: str, live: Live) -> End:

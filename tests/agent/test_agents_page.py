@@ -87,14 +87,24 @@ async def test_the_parse_policy_and_the_trimmer_of_the_page_work(client: httpx.A
     assert "Action Input: 2+3" in prompt["content"]
 
 
+async def test_a_structured_answer_is_mended_until_it_fits(client: httpx.AsyncClient) -> None:
+    run, steps = await run_of(client, body_with("output_schema"))
+    assert (run["stop_reason"], run["output"]) == ("finish", {"output": '{"sum":5}', "structured": {"sum": 5}})
+    assert [(step["action"]["tool"], step["status"]) for step in steps] == [
+        ("calculator", "success"),
+        ("Sum", "error"),
+        ("Sum", "success"),
+    ]
+
+
 def test_every_command_is_run_above() -> None:
     kinds = [body["agent"]["type"] for body in COMMANDS]
-    assert kinds == [*AGENT_TYPES, "react", "work_it_out", "react"]
+    assert kinds == [*AGENT_TYPES, "react", "tool_calling", "work_it_out", "react"]
 
 
 def test_every_setting_stands_in_the_table() -> None:
     rows = set(re.findall(r"^\| `([\w.]+)` \|", PAGE, re.MULTILINE))
-    later = {"output_schema", "middleware"}
+    later = {"middleware"}
     limits = {f"limits.{name}" for name in LimitsSpec.model_fields}
     assert (AgentSpec.model_fields.keys() - {"limits"} - later) | limits <= rows
 

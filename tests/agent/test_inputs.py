@@ -87,7 +87,6 @@ def test_a_setting_that_does_not_fit_is_refused_at_its_place(field: str, value: 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("output_schema", {"type": "object"}),
         ("middleware", [{"name": "pii"}]),
     ],
 )
