@@ -26,6 +26,8 @@ class Ruling:
     told: str = ""
     ask: bool = False
     """The policy wants a person to decide."""
+    why: str = ""
+    """Why it does, in its own words, for that person."""
 
 
 _OK = Ruling()
@@ -96,7 +98,7 @@ class Authority:
         if ruling.verdict == "allow":
             return Ruling(detail=said)
         if ruling.verdict == "ask":
-            return Ruling(detail=said, ask=True)
+            return Ruling(detail=said, ask=True, why=ruling.reason)
         if ruling.verdict == "failed":
             return _denied("policy_failed", said, "it could not be decided whether that is allowed.")
         return _denied("policy_denied", said, f"that is not allowed{f': {ruling.reason}' if ruling.reason else '.'}")

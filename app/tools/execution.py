@@ -93,7 +93,7 @@ class Execution:
         self._live.note("authorization", ruling.verdict, ruling.detail)
         if ruling.code:
             return self._denied(ruling)
-        waiting = self._question(fresh=self._is_fresh(sent_before), ask=ruling.ask)
+        waiting = self._question(ruling, fresh=self._is_fresh(sent_before))
         if waiting is not None:
             return waiting
         end = await self._send_until_it_ends(sent_before)
@@ -101,22 +101,22 @@ class Execution:
             self._live.note("execution", end.status, end.code or None)
         return end
 
-    def _question(self, *, fresh: bool, ask: bool) -> End | Waiting | None:
-        """What the call waits for before it is made. `fresh`: nobody was asked yet; `ask`: the policy wants a person."""
+    def _question(self, ruling: Ruling, *, fresh: bool) -> End | Waiting | None:
+        """What the call waits for before it is made. `fresh`: nobody was asked yet."""
         call, tool, run, live, arguments = self._call, self._tool, self._run, self._live, self._arguments
         if not run.may_wait:
             if tool.by_caller:
                 text = f"{tool.name} is run by the caller of a run; it cannot be called here."
                 return End("error", text, "client_tool")
-            if ask:
+            if ruling.ask:
                 text = (
                     f"{tool.name} was not called: a person would have to approve it, and outside a run nobody is asked."
                 )
                 return End("denied", text, "approval_unavailable")
             return None
-        rule = ApprovalRule() if ask and fresh else self._rule(fresh)
+        rule = ApprovalRule() if ruling.ask and fresh else self._rule(fresh)
         if rule is not None:
-            return asked(call, tool, rule, live, arguments, run.new_id())
+            return asked(call, tool, rule, live, arguments, run.new_id(), ruling.why)
         return handed_over(call, tool, live, arguments, run.new_id()) if tool.by_caller else None
 
     def _is_fresh(self, sent_before: int) -> bool:

@@ -26,12 +26,20 @@ def begin_live(call: PlannedCall, call_ms: int, sent_before: int, resumed: Resum
 
 
 def asked(
-    call: PlannedCall, tool: CompiledTool, rule: ApprovalRule, live: Live, arguments: Mapping[str, object], new_id: str
+    call: PlannedCall,
+    tool: CompiledTool,
+    rule: ApprovalRule,
+    live: Live,
+    arguments: Mapping[str, object],
+    new_id: str,
+    why: str = "",
 ) -> Waiting:
-    """A person is asked whether the call may be made."""
+    """A person is asked whether the call may be made. `why`: what the policy says to that."""
     until = now_ms() + int(rule.expires_s * 1000)
     live.note("approval", "asked")
     shown = _shown("tool_approval", call, tool, arguments, new_id, until)
+    if why:
+        shown["message"] = f"{shown['message']} The policy asks: {why}"
     return Waiting("tool_approval", until, _facts(live, tool), shown)
 
 

@@ -59,6 +59,8 @@ async def test_what_it_asks_about_waits_for_a_person_and_is_ruled_on_again(at: h
     body = run_body(script, "echo", context={"policy": ["ask", "over the limit"]})
     run = (await at.post("/runs/wait", json=body)).json()
     assert run["status"] == "interrupted"
+    question = "May echo be called with this input? The policy asks: over the limit"
+    assert run["interrupts"][0]["message"] == question
     answer = {"interrupt_id": run["interrupts"][0]["id"], "decision": "approve"}
     assert (await at.post(f"/runs/{run['id']}/resume", json={"responses": [answer]})).status_code == 202
     assert (await at.get(f"/runs/{run['id']}/wait")).json()["status"] == "success"
@@ -68,6 +70,21 @@ async def test_what_it_asks_about_waits_for_a_person_and_is_ruled_on_again(at: h
         "intent", "validation", "authorization", "approval", "approval", "validation", "authorization", "execution",
         "state_update",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("", "May echo be called with this input?"),
+        ("x" * 501, "May echo be called with this input? The policy asks: " + "x" * 500),
+    ],
+)
+async def test_why_the_policy_asks_reaches_the_person_within_bounds(
+    at: httpx.AsyncClient, reason: str, message: str
+) -> None:
+    script = scripted(calls(("echo", {"text": "hi"})), says("done"))
+    run = (await at.post("/runs/wait", json=run_body(script, "echo", context={"policy": ["ask", reason]}))).json()
+    assert run["interrupts"][0]["message"] == message
 
 
 @pytest.mark.parametrize(
