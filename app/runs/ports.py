@@ -180,6 +180,10 @@ class RetentionStore(Protocol):
         """Secrets stored before this time that nothing refers to; all of them in one call, in short transactions."""
         ...
 
+    async def delete_items(self) -> Swept:
+        """Items of the store whose time is over."""
+        ...
+
 
 class Dispatcher(Protocol):
     """The engine that drives runs: in this process, or jobs that any replica takes."""

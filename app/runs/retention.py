@@ -1,7 +1,7 @@
 """Retention: the background task that deletes what is kept no longer.
 
 Finished runs go as a whole after the configured time. What nobody can reach any more (the state of unlisted threads without
-a run, used idempotency keys, secrets that nothing refers to) goes with them.
+a run, used idempotency keys, secrets that nothing refers to, items of the store whose time is over) goes with them.
 """
 
 import asyncio
@@ -38,6 +38,7 @@ class Sweep:
     threads: int = 0
     idempotency_keys: int = 0
     secrets: int = 0
+    items: int = 0
 
 
 class Retention:
@@ -81,7 +82,8 @@ class Retention:
             threads = await self._all(lambda: self._store.delete_threads(before))
         keys = await self._all(self._store.forget_keys)
         secrets = await self._all(lambda: self._store.delete_secrets(now - SECRETS_KEPT_MS))
-        return Sweep(runs, threads, keys, secrets)
+        items = await self._all(self._store.delete_items)
+        return Sweep(runs, threads, keys, secrets, items)
 
     async def _all(self, delete_some: Callable[[], Awaitable[Swept]]) -> int:
         count = 0
@@ -112,4 +114,5 @@ class Retention:
                 threads=done.threads,
                 idempotency_keys=done.idempotency_keys,
                 secrets=done.secrets,
+                items=done.items,
             )

@@ -14,8 +14,9 @@ def labels(metadata: Mapping[str, object]) -> list[tuple[str, str]]:
     return sorted({(label(name), label(_plain(value))) for name, value in metadata.items()})
 
 
-def label(value: str) -> str:
-    return value if len(value) <= _MAX_LABEL else "sha256:" + hashlib.sha256(value.encode()).hexdigest()
+def label(value: str, most: int = _MAX_LABEL) -> str:
+    """`value`, or a hash of it where it has more than `most` characters."""
+    return value if len(value) <= most else "sha256:" + hashlib.sha256(value.encode()).hexdigest()
 
 
 def _plain(value: object) -> str:

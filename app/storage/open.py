@@ -23,11 +23,13 @@ from app.storage.runs import SqlRunStore
 from app.storage.secret_box import SecretBox, key_file
 from app.storage.secrets import SqlSecretStore
 from app.storage.sqlite import SqliteDatabase
+from app.storage.store import SqlItemStore
 from app.storage.threads import SqlThreadStore
 from app.storage.tool_signing import SqlSigningStore
 from app.storage.tool_switches import SqlSwitchStore
 from app.storage.waiting import SqlWaitStore
 from app.threads.ports import ThreadStore
+from app.threads.store import ItemStore
 from app.tools.port import SigningStore, SwitchStore
 
 
@@ -48,6 +50,7 @@ class Stores:
     audit: AuditStore
     results: CallResultStore
     threads: ThreadStore
+    items: ItemStore
 
 
 def open_database(url: str, flushed: Flushed = unwatched) -> Database:
@@ -102,6 +105,7 @@ def build_stores(db: Database, secret_key: str | None, clock: Callable[[], int] 
         audit=SqlAuditStore(db),
         results=SqlCallResultStore(db),
         threads=SqlThreadStore(db, clock),
+        items=SqlItemStore(db, clock),
     )
 
 

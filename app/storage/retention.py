@@ -18,6 +18,7 @@ from app.storage.database import Database, Tx
 from app.storage.runs import delete_run
 from app.storage.secret_sweep import delete_unused
 from app.storage.statement import Row, Statement
+from app.storage.store import delete_expired
 from app.storage.tables import checkpoints, journal, runs, thread_metadata, threads, tool_calls, tool_results
 from app.storage.tool_signing import MOST_FORGOTTEN, forget_expired
 
@@ -143,6 +144,10 @@ class SqlRetentionStore:
         now = self._clock()
         expired = await self._db.write(lambda tx: forget_expired(tx, now))
         return Swept(expired + await delete_unused(self._db, before_ms), more=expired == MOST_FORGOTTEN)
+
+    async def delete_items(self) -> Swept:
+        limits = {"most_items": MAX_ITEMS, "most_rows": MAX_ROWS, "most_bytes": MAX_BYTES}
+        return await delete_expired(self._db, self._clock(), **limits)
 
     async def _delete(self, kind: _Kind, before_ms: int) -> Swept:
         plan = await self._db.read(lambda tx: _plan(tx, kind, before_ms))

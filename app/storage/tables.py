@@ -23,6 +23,9 @@ _LIVE = text("live = 1")
 _OFF = text("lifted_at IS NULL")
 _EXPIRES = text("expires_at IS NOT NULL")
 
+BYTEWISE = Text().with_variant(Text(collation="C"), "postgresql")
+"""Text that is ordered by its bytes in UTF-8 on both databases: a prefix is a range of it."""
+
 UNSUCCESSFUL = "status <> 'success'"
 """The calls that are looked for by their outcome; a query must say it word by word to use the index."""
 
@@ -291,6 +294,36 @@ secrets = Table(
     Column("tenant", Text, nullable=False),
     Column("ciphertext", LargeBinary, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+)
+
+store_items = Table(
+    "store_items",
+    SCHEMA,
+    Column("tenant", Text, primary_key=True),
+    Column("namespace", BYTEWISE, primary_key=True),  # labels, each with the separator behind it: `a.b.`
+    Column("key", Text, primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("size", BigInteger, nullable=False),  # bytes of the value
+    Column("fields", BigInteger, nullable=False),  # how many it has
+    Column("value", Text, nullable=False),  # late: SQLite reads a long row from its front
+    Index("ix_store_items_id", "id", unique=True),
+    Index("ix_store_items_tenant", "tenant", "id"),
+    Index("ix_store_items_expires", "expires_at", sqlite_where=_EXPIRES, postgresql_where=_EXPIRES),
+)
+
+store_fields = Table(
+    "store_fields",
+    SCHEMA,
+    Column("tenant", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", Text, primary_key=True),  # as JSON, the same for equal values; long ones by hash
+    Column("namespace", BYTEWISE, primary_key=True),
+    Column("item_id", Text, primary_key=True),
+    Index("ix_store_fields_item", "item_id"),
 )
 
 idempotency = Table(

@@ -138,6 +138,9 @@ class Failing:
     async def delete_secrets(self, before_ms: int) -> Swept:
         return await self.store.delete_secrets(before_ms)
 
+    async def delete_items(self) -> Swept:
+        return await self.store.delete_items()
+
 
 async def test_a_failed_sweep_is_told_without_what_it_holds_and_tried_again(stores: Stores, clock: Clock) -> None:
     pauses = Pauses()
