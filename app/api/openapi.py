@@ -1,5 +1,6 @@
 """The OpenAPI document: bodies that our own reader checks are described from the same specs that check them."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_args
 
 from fastapi import FastAPI
@@ -12,6 +13,7 @@ from app.runs.callbacks import ProgressSpec
 from app.runs.resume import ResumeSpec
 from app.runs.spec import RegisteredAgentSpec, RunCreate, Spec
 from app.threads.spec import StateUpdate, ThreadCreate, ThreadFork, ThreadPatch
+from app.threads.store_spec import StorePut, StoreSearch
 from app.tools.spec import ToolSpec
 from app.tools.switches import SwitchBody as SwitchBody
 
@@ -34,6 +36,8 @@ BODIES: tuple[type[BaseModel], ...] = (
     ThreadPatch,
     ThreadFork,
     StateUpdate,
+    StorePut,
+    StoreSearch,
 )
 
 
@@ -111,6 +115,26 @@ COMPONENTS: dict[str, object] = {
             "created_at": _TIME,
         },
     },
+    "StoreItem": {
+        "type": "object",
+        "title": "StoreItem",
+        "required": ["namespace", "key", "value", "version", "created_at", "updated_at", "expires_at"],
+        "properties": {
+            "namespace": {"type": "array", "items": {"type": "string"}},
+            "key": {"type": "string"},
+            "value": {"type": "object"},
+            "version": {"type": "integer"},
+            "created_at": _TIME,
+            "updated_at": _TIME,
+            "expires_at": _TIME,
+        },
+    },
+    "StoreNamespace": {
+        "type": "object",
+        "title": "StoreNamespace",
+        "required": ["namespace"],
+        "properties": {"namespace": {"type": "array", "items": {"type": "string"}}},
+    },
     "Model": {
         "type": "object",
         "title": "Model",
@@ -185,16 +209,19 @@ COMPONENTS: dict[str, object] = {
 }
 
 
-def body_of(model: type[BaseModel], *, idempotent: bool = False) -> dict[str, Any]:
-    """The request body of a route that reads it itself."""
+def body_of(
+    model: type[BaseModel], *, idempotent: bool = False, parameters: Sequence[Mapping[str, object]] = ()
+) -> dict[str, Any]:
+    """The request body, and the query parameters, of a route that reads them itself."""
     extra: dict[str, Any] = {
         "requestBody": {
             "required": True,
             "content": {"application/json": {"schema": {"$ref": _ref(model.__name__)}}},
         }
     }
-    if idempotent:
-        extra["parameters"] = [_IDEMPOTENCY_HEADER]
+    found = [*([_IDEMPOTENCY_HEADER] if idempotent else []), *parameters]
+    if found:
+        extra["parameters"] = found
     return extra
 
 

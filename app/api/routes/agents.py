@@ -11,10 +11,11 @@ from app.api.context import authenticate, services_of
 from app.api.idempotency import key_of, stored
 from app.api.openapi import body_of
 from app.api.pagination import After, Limit, page
+from app.api.parameters import CheckedRoute
 from app.core.json import encode
 from app.runs.spec import RegisteredAgentSpec
 
-router = APIRouter(tags=["agents"])
+router = APIRouter(tags=["agents"], route_class=CheckedRoute)
 AgentName = Annotated[str, Path(max_length=64)]
 
 

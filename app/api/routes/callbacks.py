@@ -9,9 +9,10 @@ from starlette.responses import Response
 from app.api.body import read_json
 from app.api.context import services_of
 from app.api.openapi import body_of
+from app.api.parameters import CheckedRoute
 from app.runs.callbacks import ProgressSpec
 
-router = APIRouter(tags=["tools"])
+router = APIRouter(tags=["tools"], route_class=CheckedRoute)
 CallId = Annotated[str, Path(max_length=64)]
 
 _DONE = b'{"status":"accepted"}'

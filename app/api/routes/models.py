@@ -9,10 +9,11 @@ from starlette.responses import Response
 from app.api.context import authenticate, services_of
 from app.api.openapi import responses
 from app.api.pagination import After, Limit, page
+from app.api.parameters import CheckedRoute
 from app.core.errors import NotFound
 from app.core.json import encode
 
-router = APIRouter(tags=["models"])
+router = APIRouter(tags=["models"], route_class=CheckedRoute)
 ModelName = Annotated[str, Path(max_length=64)]
 
 

@@ -8,11 +8,12 @@ from starlette.responses import Response
 
 from app import __version__
 from app.api.context import authenticate, services_of
+from app.api.parameters import CheckedRoute
 from app.core.errors import Unavailable
 from app.core.json import encode
 from app.runs.spec import AGENT_TYPES
 
-router = APIRouter(tags=["operations"])
+router = APIRouter(tags=["operations"], route_class=CheckedRoute)
 
 
 @router.get("/livez", summary="Is the process alive")

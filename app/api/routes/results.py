@@ -8,10 +8,11 @@ from starlette.responses import Response
 
 from app.api.body import read_body
 from app.api.context import authenticate, services_of
+from app.api.parameters import CheckedRoute
 from app.api.views import reconciled_view
 from app.core.json import encode
 
-router = APIRouter(tags=["tool calls"])
+router = APIRouter(tags=["tool calls"], route_class=CheckedRoute)
 
 _BINARY = {"type": "string", "format": "binary"}
 

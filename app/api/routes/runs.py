@@ -5,16 +5,18 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
+from pydantic import TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from app.api.body import read_body, read_json
 from app.api.context import authenticate, services_of, trace_of
 from app.api.idempotency import key_of, replay_headers
 from app.api.openapi import body_of, event_stream_of, responses
 from app.api.pagination import After, Limit, check_id_cursor, metadata_filter, number_cursor, page
+from app.api.parameters import METADATA, CheckedRoute
 from app.api.sse import event_stream
 from app.api.views import run_view, step_detail, step_view
 from app.core.actions import AgentAction
@@ -30,10 +32,11 @@ from app.runs.service import SETTLED, Accepted, RunService
 from app.runs.spec import RunCreate
 from app.runs.status import TERMINAL, RunStatus
 
-router = APIRouter(tags=["runs"])
+router = APIRouter(tags=["runs"], route_class=CheckedRoute)
 
 RunId = Annotated[str, Path(max_length=64)]
 JSON = "application/json"
+_FLAG = TypeAdapter(bool)
 PLURAL = {"actions": "action", "steps": "step"}
 Format = Annotated[
     Literal["langchain"] | None,
@@ -108,16 +111,31 @@ def _selection(values: list[str] | None, pointer: str) -> frozenset[str] | None:
     return frozenset(names)
 
 
-StreamParameter = Annotated[
-    list[str] | None, Query(description="Event types to send, comma-separated; those of the run's life always come.")
-]
+_WHICH = "Event types to send, comma-separated; those of the run's life always come."
+_HOLD = "Keep the stream open while the run waits for somebody."
+StreamParameter = Annotated[list[str] | None, Query(description=_WHICH)]
+OF_A_NEW_STREAM = (
+    {"name": "stream", "in": "query", "description": _WHICH, "schema": {"type": "string"}},
+    {"name": "hold", "in": "query", "description": _HOLD, "schema": {"type": "boolean", "default": False}},
+)
+"""Query parameters of posting a run for its stream, which are read where the body is."""
+
+
+def _hold(value: str | None) -> bool:
+    """Raises `InvalidRequest`."""
+    if value is None:
+        return False
+    try:
+        return _FLAG.validate_python(value)
+    except ValidationError:
+        raise InvalidRequest("`hold` is true or false.", errors=(FieldError("/query/hold", "not a boolean"),)) from None
 
 
 @router.post(
     "/runs",
     status_code=201,
     summary="Post a run",
-    openapi_extra=body_of(RunCreate, idempotent=True),
+    openapi_extra=body_of(RunCreate, idempotent=True, parameters=OF_A_NEW_STREAM),
     responses=responses(
         201, "The Run; it goes on in the background. With `Accept: text/event-stream`: its stream.", "Run"
     ),
@@ -134,18 +152,19 @@ async def create_run(request: Request) -> Response:
 @router.post(
     "/runs/stream",
     summary="Post a run and follow it",
-    openapi_extra=body_of(RunCreate, idempotent=True),
+    openapi_extra=body_of(RunCreate, idempotent=True, parameters=OF_A_NEW_STREAM),
     responses=event_stream_of("The run's events from 1 on."),
 )
 async def stream_new_run(request: Request) -> Response:
-    types = None
+    types, hold = None, False
     if request.scope["query_string"]:
         authenticate(request, "runs:write")  # before anything is told about the parameters
         types = _selection(request.query_params.getlist("stream") or None, "/query/stream")
+        hold = _hold(request.query_params.get("hold"))
     principal, runs, accepted = await _accept(request, "POST /runs")
     if accepted.request.stream is not None:
         types = _selection(list(accepted.request.stream), "/stream")
-    return _stream(principal, runs, accepted.run, types=types, accepted=accepted)
+    return _stream(principal, runs, accepted.run, types=types, hold=hold, accepted=accepted)
 
 
 @router.post(
@@ -189,7 +208,12 @@ async def _disconnected(request: Request) -> None:
         continue
 
 
-@router.get("/runs", summary="List runs, newest first", responses=responses(200, "A page of Runs.", "Run", page=True))
+@router.get(
+    "/runs",
+    summary="List runs, newest first",
+    openapi_extra={"parameters": [METADATA]},
+    responses=responses(200, "A page of Runs.", "Run", page=True),
+)
 async def list_runs(
     request: Request,
     status: RunStatus | None = None,
@@ -356,6 +380,15 @@ async def resume_run(request: Request, run_id: RunId) -> Response:
 class _Shortcut(Route):
     """A plain route that says which it is, as FastAPI's own do: requests are counted and logged by it."""
 
+    def __init__(self, of: CheckedRoute) -> None:
+        super().__init__(of.path, of.endpoint, methods=["POST"], include_in_schema=False)
+        self._query = of.query
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:  # pyright: ignore[reportImplicitOverride]
+        if scope["query_string"] and scope["method"] == "POST":
+            self._query.check(scope)
+        await super().handle(scope, receive, send)
+
     def matches(self, scope: Scope) -> tuple[Match, Scope]:  # pyright: ignore[reportImplicitOverride]
         match, child = super().matches(scope)
         child["route"] = self
@@ -367,7 +400,5 @@ def shortcuts() -> list[Route]:
 
     They come before the router, whose same routes stay for the document. Measured: 4% of the CPU of a short run.
     """
-    return [
-        _Shortcut("/runs/stream", stream_new_run, methods=["POST"], include_in_schema=False),
-        _Shortcut("/runs", create_run, methods=["POST"], include_in_schema=False),
-    ]
+    posted = (create_run, stream_new_run)
+    return [_Shortcut(route) for route in router.routes if isinstance(route, CheckedRoute) and route.endpoint in posted]

@@ -11,13 +11,14 @@ from app.api.context import authenticate, services_of
 from app.api.idempotency import key_of, stored
 from app.api.openapi import body_of, responses
 from app.api.pagination import After, Limit, check_id_cursor, metadata_filter, page
+from app.api.parameters import METADATA, CheckedRoute
 from app.api.thread_views import point_view, state_view, thread_view
 from app.api.views import run_view
 from app.core.json import encode
 from app.runs.ports import RunFilter
 from app.threads.spec import StateUpdate, ThreadCreate, ThreadFork, ThreadPatch
 
-router = APIRouter(tags=["threads"])
+router = APIRouter(tags=["threads"], route_class=CheckedRoute)
 ThreadId = Annotated[str, Path(max_length=64)]
 CheckpointId = Annotated[str | None, Query(max_length=64, description="A checkpoint of the thread's history.")]
 JSON = "application/json"
@@ -38,7 +39,12 @@ async def create_thread(request: Request) -> Response:
     return stored(thread_view(thread), f"/threads/{thread.id}", created=True, replayed=replayed)
 
 
-@router.get("/threads", summary="List threads, newest first", responses=responses(200, "A page.", "Thread", page=True))
+@router.get(
+    "/threads",
+    summary="List threads, newest first",
+    openapi_extra={"parameters": [METADATA]},
+    responses=responses(200, "A page.", "Thread", page=True),
+)
 async def list_threads(request: Request, limit: Limit = 20, after: After = None) -> Response:
     principal = authenticate(request, "runs:read")
     metadata = metadata_filter(request)

@@ -12,6 +12,7 @@ from app.api.body import read_json
 from app.api.context import authenticate, services_of
 from app.api.openapi import SwitchBody, body_of, responses
 from app.api.pagination import After, Limit, page
+from app.api.parameters import CheckedRoute
 from app.api.views import audit_detail, audit_view
 from app.core.errors import FieldError, InvalidRequest
 from app.core.json import encode
@@ -19,7 +20,7 @@ from app.runs.audit import AuditFilter
 from app.runs.validation import check
 from app.tools.port import ALL_TOOLS
 
-router = APIRouter(tags=["tool calls"])
+router = APIRouter(tags=["tool calls"], route_class=CheckedRoute)
 
 _Name = Annotated[str | None, Query(max_length=64)]
 _Id = Annotated[str | None, Query(max_length=64)]

@@ -11,12 +11,13 @@ from app.api.context import authenticate, services_of, trace_of
 from app.api.idempotency import key_of, plain_key, replay_headers, stored
 from app.api.openapi import NO_BODY, InvokeBody, SwitchBody, body_of, responses
 from app.api.pagination import After, Limit
+from app.api.parameters import CheckedRoute
 from app.core.errors import FieldError, InvalidRequest
 from app.core.json import encode
 from app.runs.validation import check
 from app.tools.spec import ToolSpec
 
-router = APIRouter(tags=["tools"])
+router = APIRouter(tags=["tools"], route_class=CheckedRoute)
 ToolName = Annotated[str, Path(max_length=64)]
 
 
