@@ -38,7 +38,7 @@ class Run:
     """`finish`, or which limit or event stopped it."""
     input: Any = None
     output: JsonObject | None = None
-    """The agent's return values: `{"output": …}`."""
+    """The agent's return values: `{"output": …}`, with an `output_schema` also `"structured"`."""
     error: JsonObject | None = None
     """`{"code", "message", …}` of a failed run."""
     interrupts: list[Interrupt] = field(default_factory=list[Interrupt])
@@ -61,6 +61,11 @@ class Run:
         """The answer, when there is one and it is text."""
         value = None if self.output is None else self.output.get("output")
         return value if isinstance(value, str) else None
+
+    @property
+    def structured(self) -> Any:
+        """The answer as data that fits the agent's `output_schema`; `None` where there is none (see `stop_reason`)."""
+        return None if self.output is None else self.output.get("structured")
 
     @property
     def finished(self) -> bool:

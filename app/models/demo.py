@@ -1,17 +1,19 @@
 """The demo model: an offline stand-in that follows a few fixed rules, so that a fresh server can show a whole run.
 
-It says what it is in every answer. It calls the tools `calculator`, `current_time` and `text_length` when they are
+It says what it is in every answer; of a structured answer it gives an example. It calls the tools `calculator`, `current_time` and `text_length` when they are
 offered and the last user message asks for what they do, all that are asked for at once, and answers from their results.
 """
 
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import cast
 
 from app.agent.ports import Delta, ModelAnswer, ModelRequest, ProposedCall, TextDelta, ToolCallDelta
 from app.core.json import encode_text
 from app.core.messages import Message
 from app.core.usage import TokenUsage
+from app.models.example_value import example
 
 LABEL = "[demo model]"
 """The first words of every answer: nobody should take it for a language model."""
@@ -78,6 +80,10 @@ def decide(request: ModelRequest, model: str = "demo") -> ModelAnswer:
         asked = ", ".join(call.name for call in calls)
         text = f"I ask the tool{'s' if len(calls) > 1 else ''} {asked}." if calls else _about(request)
     content = f"{LABEL} {text}"
+    if not calls and request.answer_format is not None:
+        content = encode_text(example(request.answer_format.schema, LABEL))
+    elif not calls:
+        calls = _answer(request)
     said = sum(len(_text(message)) for message in request.messages)
     # About four characters a token, as everywhere in English text; a stand-in has nothing better to count.
     tokens = TokenUsage(said // 4 + 1, len(content) // 4 + 1, said // 4 + len(content) // 4 + 2)
@@ -106,6 +112,15 @@ def _calls(question: str, request: ModelRequest) -> tuple[ProposedCall, ...]:
         for index, (name, args) in enumerate((name, args) for name, args in wanted if name in offered)
     ]
     return tuple(calls if request.parallel_tool_calls else calls[:1])
+
+
+def _answer(request: ModelRequest) -> tuple[ProposedCall, ...]:
+    """The call that gives the structured answer, where one is asked for."""
+    tool = next((tool for tool in request.tools if tool.name == request.answer_tool), None)
+    if tool is None:
+        return ()
+    args = cast("dict[str, object]", example(tool.parameters, LABEL))
+    return (ProposedCall(tool.name, args, f"demo_call_{request.call_index}", encode_text(args)),)
 
 
 def _balanced(expression: str) -> str:

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from dataclasses import replace
 from typing import Protocol, cast
 
-from app.agent.answer import AnswerSchema
 from app.agent.answer_planner import AnswerPlanner, asking, offering
 from app.agent.planners import ToolCallingPlanner
 from app.agent.plugin_planner import PluginPlanner
@@ -87,7 +86,7 @@ class LoopAssembler:
         view: RunView = OUTSIDE,
     ) -> LoopParts:
         """`around_model` wraps the calls of the run's model. Raises `ModelError`, `InvalidRequest` when what was pinned can no longer be built (a secret is gone)."""
-        settings = replace(self._settings(run), answer=self._answer(run))
+        settings = self._answering(run, self._settings(run))
         pinned = cast("dict[str, object]", run.spec["model"])
         model = await self._models.build(run.tenant, pinned)
         tools = await self._bind(run, settings, record_dispatch, view)
@@ -100,7 +99,7 @@ class LoopAssembler:
 
         A plugin that fails or is gone leaves what it would have trimmed: a run can be read whatever became of its plugins.
         """
-        settings = replace(settings_of(run), answer=self._answer(run))
+        settings = self._answering(run, settings_of(run))
         turn = Turn(state.messages, state.before, state.rounds, state.iteration + 1, self._new_id)
         shown: Sequence[Message] = state.messages
         if settings.type == "tool_calling" or settings.type in TEXT_TYPES:
@@ -119,10 +118,12 @@ class LoopAssembler:
         tools = await self._bind(run, settings_of(run), _no_dispatch)
         return tools.input_faults(tool, tool_input)
 
-    def _answer(self, run: RunRecord) -> AnswerSchema | None:
-        tools = cast("list[dict[str, object]]", run.spec["tools"])
+    def _answering(self, run: RunRecord, settings: AgentSettings) -> AgentSettings:
         agent = cast("dict[str, object]", run.spec["agent"])
-        return self._answers.of(agent, [str(tool["name"]) for tool in tools])
+        if agent.get("output_schema") is None:
+            return settings
+        tools = cast("list[dict[str, object]]", run.spec["tools"])
+        return replace(settings, answer=self._answers.of(agent, [str(tool["name"]) for tool in tools]))
 
     def _settings(self, run: RunRecord) -> AgentSettings:
         settings = settings_of(run)

@@ -1,6 +1,8 @@
-"""The recorded cases' tools, which the test server loads as a plugin: one text in, `name:text` out."""
+"""The recorded cases' tools, which the test server loads as a plugin: one text in, `name:text` out; and a planner."""
 
-from runwire import ToolError, tool
+from collections.abc import Sequence
+
+from runwire import AgentFinish, AgentStep, PlannerContext, ToolError, planner, tool
 
 
 @tool(effect="pure")
@@ -31,3 +33,10 @@ async def add(a: int, b: int) -> int:
 async def found(text: str) -> dict[str, object]:
     """found"""
     return {"k": "值"}
+
+
+@planner("says_what_its_model_says")
+async def says_what_its_model_says(steps: Sequence[AgentStep], context: PlannerContext) -> AgentFinish:
+    """Its finish is what its model says, after the steps so far."""
+    answer = await context.model(f"{len(steps)} steps so far")
+    return AgentFinish({"output": answer.content}, answer.content)

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from langchain_core.load import load
 
+from tests.support import anthropic_messages as anthropic
 from tests.support.bodies import calls, openai, run_body, says, scripted, shown
 from tests.support.chat_completions import ChatCompletionsServer, Reply, chunk, events
 from tests.support.chat_completions import calls as model_calls
@@ -445,3 +446,71 @@ async def test_steps_of_a_structured_run_load_in_langchain(client: httpx.AsyncCl
         warnings.simplefilter("ignore")  # `load` is marked as beta
         loaded: Any = load(page, allowed_objects="core")
     assert [step["action"].tool for step in loaded["data"]] == ["_Exception", "W", "W"]
+
+
+# --- other models and planners ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("thinks", [False, True])
+async def test_an_anthropic_model_is_asked_by_tool(client: httpx.AsyncClient, thinks: bool) -> None:
+    said = [anthropic.thinking("I see.", "sig")] if thinks else []
+    replies = [
+        anthropic.answers(*said, anthropic.text("28 degrees")),
+        anthropic.answers(*said, anthropic.tool_use("toolu_1", "W", HOT)),
+        anthropic.answers(*said, anthropic.tool_use("toolu_2", "W", FITS)),
+    ]
+    params = {"thinking": {"type": "enabled", "budget_tokens": 1024}} if thinks else {}
+    async with anthropic.messages_server(replies) as model:
+        spec = {**claude(model.base_url), "params": params}
+        run, _ = await ran(client, run_body(spec, "a", agent={"output_schema": W}))
+        choices: list[Any] = [request.json["tool_choice"] for request in model.requests]
+        last = shown(model.requests[2])
+    assert (run["output"]["structured"], run["iterations"]) == (FITS, 3)
+    assert [choice["type"] for choice in choices] == ["auto" if thinks else "any"] * 3
+    assert [turn["role"] for turn in last] == ["user", "assistant", "user", "assistant", "user"]
+    (result,) = last[4]["content"]
+    assert (result["tool_use_id"], result["is_error"]) == ("toolu_1", True)
+    assert MISFIT in result["content"]
+
+
+async def test_an_anthropic_model_is_asked_by_format(client: httpx.AsyncClient) -> None:
+    replies = [anthropic.says(json.dumps(HOT)), anthropic.says(json.dumps(FITS))]
+    async with anthropic.messages_server(replies) as model:
+        agent = {"output_schema": W, "output_strategy": "provider"}
+        run, _ = await ran(client, run_body(claude(model.base_url), "a", agent=agent))
+        bodies = [request.json for request in model.requests]
+    assert (run["output"]["structured"], run["iterations"]) == (FITS, 2)
+    assert [body["output_config"] for body in bodies] == [{"format": {"type": "json_schema", "schema": W}}] * 2
+
+
+def claude(base_url: str) -> Body:
+    return {"provider": "anthropic", "model": "claude-test", "base_url": base_url, "api_key": "sk-ant-0123456789"}
+
+
+@pytest.mark.parametrize("strategy", ["tool", "provider"])
+async def test_the_demo_model_gives_an_example(client: httpx.AsyncClient, strategy: str) -> None:
+    agent = {"output_schema": W, "output_strategy": strategy}
+    run, _ = await ran(client, run_body({"provider": "demo", "params": {"delay_ms": 0}}, agent=agent))
+    assert run["output"]["structured"] == {"city": "[demo model]", "temp": 0}
+
+
+async def test_a_planner_in_python_answers_in_json(client: httpx.AsyncClient) -> None:
+    """It is asked again like any other: here its finish is what its model says."""
+    turns = [says(json.dumps(HOT)), says(json.dumps(FITS))]
+    body = run_body(scripted(*turns), agent={"type": "says_what_its_model_says", "output_schema": W})
+    run, messages = await ran(client, body)
+    assert (run["output"], run["iterations"]) == ({"output": json.dumps(FITS), "structured": FITS}, 2)
+    assert MISFIT in messages[2]["content"]
+
+
+async def test_an_approval_beside_an_answer_is_waited_for(client: httpx.AsyncClient) -> None:
+    """The run parks with its answer given, and ends with it when the person has answered."""
+    turn = calls(("a", {"text": "x"}), ("W", FITS))
+    answer = await client.post("/runs/wait", json=asked(turn, interrupt_on={"a": True}))
+    run = answer.json()
+    assert run["status"] == "interrupted"
+    (interrupt,) = run["interrupts"]
+    responses = {"responses": [{"interrupt_id": interrupt["id"], "decision": "approve"}]}
+    assert (await client.post(f"/runs/{run['id']}/resume", json=responses)).status_code == 202
+    done = (await client.get(f"/runs/{run['id']}/wait", params={"timeout_s": 10})).json()
+    assert (done["status"], done["output"]["structured"], done["usage"]["model_calls"]) == ("success", FITS, 1)

@@ -16,6 +16,12 @@ AGENTS: dict[str, list[dict[str, object]]] = {
     "talking": [{"content": "word " * 200, "chunk_size": 5, "chunk_delay_ms": 5}],
 }
 
+STRUCTURED: dict[str, object] = {
+    "name": "structured",
+    "model": {"provider": "scripted", "script": [{"tool_calls": [{"name": "Sum", "args": {"sum": 5}}]}]},
+    "output_schema": {"title": "Sum", "type": "object", "required": ["sum"]},
+}
+
 
 @pytest.fixture(scope="module")
 def demo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunwireServer]:
@@ -25,6 +31,7 @@ def demo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunwireSer
             for name, script in AGENTS.items():
                 body = {"name": name, "model": {"provider": "scripted", "script": script}}
                 client.post("/agents", json=body).raise_for_status()
+            client.post("/agents", json=STRUCTURED).raise_for_status()
         yield server
 
 

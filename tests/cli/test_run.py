@@ -39,6 +39,15 @@ async def test_a_run_shows_its_actions_its_steps_and_its_answer(demo_server: Run
     assert lines[-1].startswith("[success, finish: 2 model calls, 2 tool calls, ")
 
 
+async def test_a_structured_answer_is_shown_as_json(demo_server: RunwireServer, tmp_path: Path) -> None:
+    result = await run(demo_server, tmp_path, "--agent", "structured", "hi")
+    assert result.code == 0
+    assert result.out.splitlines()[-2] == '{"sum":5}'
+    run_id = result.out.split("run ")[-1].strip().rstrip("]")
+    shown = await runwire("runs", "show", run_id, cwd=tmp_path, env={"RUNWIRE_URL": demo_server.url})
+    assert any(line.split() == ["structured", '{"sum":', "5}"] for line in shown.out.splitlines()), shown.out
+
+
 async def test_the_answer_is_shown_once(demo_server: RunwireServer, tmp_path: Path) -> None:
     result = await run(demo_server, tmp_path, QUESTION)
     assert result.out.count("The calculator says 5.") == 1

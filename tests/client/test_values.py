@@ -44,6 +44,13 @@ def test_a_run_of_another_version_misses_and_has_other_fields() -> None:
     assert structured.output == {"output": {"a": 1}}
 
 
+def test_a_structured_answer_is_read_as_data() -> None:
+    body = {"id": "r", "status": "success"}
+    assert Run.of({**body, "output": {"output": "[1]", "structured": [1]}}).structured == [1]
+    assert Run.of({**body, "output": {"output": "stopped"}}).structured is None
+    assert Run.of({**body, "output": None}).structured is None
+
+
 @pytest.mark.parametrize("value", [None, [], "run", {}, {"id": "r"}, {"id": 1, "status": "success"}])
 def test_what_lacks_an_id_or_a_status_is_no_run(value: object) -> None:
     with pytest.raises(NotOurs):
