@@ -34,6 +34,9 @@ INLINE = "_inline"
 UNKNOWN_TOOL = "_unknown"
 """A tool that the model made up. Its name is the model's text and no label."""
 
+ANSWER_TOOL = "_answer"
+"""The tool that takes a structured answer. Its name is the schema's title, and nothing is called."""
+
 MAX_OUTCOMES = 50
 """Error codes of models; those of ours are fewer, a plugin may have its own."""
 
@@ -98,7 +101,7 @@ class RunMetrics:
     def of_tool(self, name: str, source: str, effect: str) -> "_ToolSeries":
         found = self._of_tool.get((name, source, effect))
         if found is None:
-            key = name if name == UNKNOWN_TOOL else self.tool_names.label(name), source, effect
+            key = name if name in (UNKNOWN_TOOL, ANSWER_TOOL) else self.tool_names.label(name), source, effect
             found = self._of_tool.get(key)
             if found is None:
                 found = self._of_tool[key] = _ToolSeries(self, *key)
@@ -245,4 +248,6 @@ class _MeteredTools:
         for pin in self._pins:
             if pin["name"] == name:  # withdrawn, or the run's tools could not be built again
                 return self._metrics.of_tool(name, str(pin["source"]), "unknown")
+        if self._own is not None and self._own.takes_answer(name):
+            return self._metrics.of_tool(ANSWER_TOOL, "none", "none")
         return self._metrics.of_tool(UNKNOWN_TOOL, "none", "none")

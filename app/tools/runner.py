@@ -73,6 +73,10 @@ class BoundTools:
             self._tools, self._run, withdrawn=self._withdrawn, sleep=self._sleep, jitter=self._jitter, answer=answer
         )
 
+    def takes_answer(self, name: str) -> bool:
+        """Whether a tool of this name is the one that takes the agent's structured answer."""
+        return self._answer is not None and name == self._answer.name
+
     def find(self, name: str) -> CompiledTool | None:
         """A tool of this run by its name."""
         return self._tools.get(name)

@@ -173,6 +173,18 @@ async def test_a_tool_that_the_model_made_up_is_no_label(client: httpx.AsyncClie
     before = await scrape(client)
     await ran(client, run_body(scripted(calls(("invented_by_model", {})), says("oh"))))
     assert await moved(client, before, "runwire_tool_calls_total", tool="_unknown", status="error") == 1
+
+
+async def test_a_structured_answer_has_one_name_of_the_servers(client: httpx.AsyncClient) -> None:
+    before = await scrape(client)
+    schema = {"title": "what_a_caller_wrote", "type": "object", "required": ["x"]}
+    turns = [calls(("what_a_caller_wrote", args)) for args in (NO_ARGUMENTS, {"x": 1})]
+    await ran(client, run_body(scripted(*turns), agent={"output_schema": schema}))
+    name = "runwire_tool_calls_total"
+    assert await moved(client, before, name, tool="_answer", status="error") == 1
+    assert await moved(client, before, name, tool="_answer", status="success") == 1
+    assert await moved(client, before, name) == 2
+    assert "what_a_caller_wrote" not in (await scrape(client)).text
     assert "invented_by_model" not in (await scrape(client)).text
 
 
