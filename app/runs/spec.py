@@ -52,14 +52,19 @@ def _not_built(field: str, value: object, default: object) -> object:
     raise not_supported(f"/{field}", f"`{field}`")
 
 
-def _nested(model: type[Spec], value: object) -> JsonObject:
-    """An object where a field takes other types, too: what was sent of it. Raises `ValueError` naming its first fault."""
+def _nested(model: type[Spec], value: object, *at: str) -> JsonObject:
+    """An object where a field takes other types, too: what was sent of it. `at`: where it stands in the field.
+
+    Raises `ValueError` naming its first fault.
+    """
     try:
         return model.model_validate(value).model_dump(exclude_unset=True, by_alias=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from None
+        place = ".".join(map(str, (*at, *first["loc"])))
+        unknown = first["type"] == "extra_forbidden"
+        fault = "unknown field" if unknown else first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{place}: {fault}" if place else fault) from None
 
 
 class LimitsSpec(Spec):
@@ -191,7 +196,7 @@ class AgentSpec(SettingsSpec):
     @classmethod
     def _rules(cls, value: dict[str, object]) -> dict[str, object]:
         return {
-            name: _nested(ApprovalSpec, cast("object", rule)) if isinstance(rule, dict) else rule
+            name: _nested(ApprovalSpec, cast("object", rule), name) if isinstance(rule, dict) else rule
             for name, rule in value.items()
         }
 
@@ -201,7 +206,7 @@ class AgentSpec(SettingsSpec):
         wrong = next((name for name in value if name == MESSAGES or name.startswith(OWN)), None)
         if wrong is not None:
             raise ValueError(f"`{wrong}` is the server's own field; name it otherwise")
-        return {name: _nested(StateFieldSpec, field) for name, field in value.items()}
+        return {name: _nested(StateFieldSpec, field, name) for name, field in value.items()}
 
     @field_validator("middleware", mode="before")
     @classmethod
