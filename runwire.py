@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from app.models.plugin_api import ModelPlugin, model
     from app.tools.plugin_api import Command, Effect, Tool, ToolContext, ToolError, tool
     from app.tools.policy_api import PolicyAnswer, PolicyRequest, ToolPolicy, tool_policy
+    from app.tools.store_api import StoreConflict, ToolStore
 
 _HOMES = {
     "agent.plugin_api": (
@@ -92,6 +93,7 @@ _HOMES = {
     "models.plugin_api": ("ModelPlugin", "model"),
     "tools.plugin_api": ("Command", "Effect", "Tool", "ToolContext", "ToolError", "tool"),
     "tools.policy_api": ("PolicyAnswer", "PolicyRequest", "ToolPolicy", "tool_policy"),
+    "tools.store_api": ("StoreConflict", "ToolStore"),
 }  # fmt: skip
 """Where each public name lives in the server."""
 
@@ -187,6 +189,7 @@ __all__ = [
     "RunStream",
     "ServerError",
     "Step",
+    "StoreConflict",
     "StreamLost",
     "TextDelta",
     "Thread",
@@ -199,6 +202,7 @@ __all__ = [
     "ToolDefinition",
     "ToolError",
     "ToolPolicy",
+    "ToolStore",
     "Unauthorized",
     "UnexpectedAnswer",
     "model",

@@ -12,7 +12,7 @@ from app.api.context import RequestIdMiddleware
 from app.api.cors import cors
 from app.api.loopback import LoopbackHostMiddleware
 from app.api.requests import RequestEnds
-from app.api.routes import agents, callbacks, models, operations, results, runs, threads, tool_calls, tools
+from app.api.routes import agents, callbacks, models, operations, results, runs, store, threads, tool_calls, tools
 from app.settings import Settings
 from app.wiring import Parts, build
 
@@ -49,7 +49,7 @@ def app_of(parts: Parts) -> FastAPI:
 def bare_app() -> FastAPI:
     """Routes and error handling only: enough to write the OpenAPI document."""
     app = FastAPI(title="Runwire", version=__version__, description=DESCRIPTION, redoc_url=None, redirect_slashes=False)
-    for module in (runs, results, threads, agents, tools, tool_calls, callbacks, models, operations):
+    for module in (runs, results, threads, store, agents, tools, tool_calls, callbacks, models, operations):
         app.include_router(module.router)
     app.router.routes[:0] = runs.shortcuts()
     problems.install(app)

@@ -36,6 +36,7 @@ from app.storage.database import Database
 from app.storage.group import unwatched
 from app.storage.open import build_stores, open_database
 from app.threads.service import ThreadService
+from app.threads.store import StoreService
 from app.tools.authority import Authority
 from app.tools.callbacks import Callbacks
 from app.tools.demo import DEMO_TOOLS
@@ -141,6 +142,7 @@ def build(settings: Settings) -> Parts:
     base_url = BaseUrl(settings.public_url)
     callbacks = Callbacks(stores.callback_key, lambda: base_url.value)
     http_tools = HttpToolClient(egress, callbacks=callbacks)
+    store = StoreService(stores.items, new_id)
     tools = ToolService(
         stores.tools,
         stores.secrets,
@@ -153,6 +155,7 @@ def build(settings: Settings) -> Parts:
         signing=stores.signing,
         authority=Authority(current_scopes=keys.current_scopes, policy=policy, tools_disabled=settings.tools_disabled),
         approve_writes=settings.approve_writes,
+        store=store,
     )
     agents = AgentService(stores.agents, models, tools, loop_plugins)
     assembler = LoopAssembler(models, tools, new_id, loop_plugins, stores.waits.call)
@@ -192,6 +195,7 @@ def build(settings: Settings) -> Parts:
         audit,
         CallResults(runs, audit, stores.results, tools, new_id),
         ThreadService(stores.threads, agents, new_id),
+        store,
         keys,
         Lifecycle(),
         DatabasePing(database.ping),

@@ -20,6 +20,7 @@ from app.runs.call_results import CallResults
 from app.runs.callbacks import CallbackService
 from app.runs.service import RunService
 from app.threads.service import ThreadService
+from app.threads.store import StoreService
 from app.tools.service import ToolService
 from app.tools.switches import SwitchService
 
@@ -78,6 +79,7 @@ class Services:
     audit: AuditService
     results: CallResults
     threads: ThreadService
+    store: StoreService
     keys: Authenticator
     lifecycle: Lifecycle
     ping: Callable[[], Awaitable[None]]

@@ -49,13 +49,13 @@ def number_cursor(after: str | None, *, at: str = "/query/after") -> int:
     return int(after)
 
 
-def check_id_cursor(after: str | None) -> None:
-    """A cursor that is a resource's id. Raises `InvalidRequest` (`invalid_cursor`)."""
+def check_id_cursor(after: str | None, *, at: str = "/query/after") -> None:
+    """A cursor that is an id. `at`: where it came from. Raises `InvalidRequest` (`invalid_cursor`)."""
     if after is not None and _ID.fullmatch(after) is None:
         raise InvalidRequest(
             "`after` must be a `next_cursor` of this list.",
             code="invalid_cursor",
-            errors=(FieldError("/query/after", "not a cursor"),),
+            errors=(FieldError(at, "not a cursor"),),
         )
 
 

@@ -9,6 +9,7 @@ from app.core.principal import Principal
 from app.core.values import immutable
 from app.tools.plugin_api import Effect
 from app.tools.run_view import OUTSIDE, RunView
+from app.tools.store_api import StoreAccess
 
 AttemptKind = Literal["output", "failed", "not_executed", "uncertain", "deferred"]
 """`failed`: the tool said no, definitely. `not_executed`: it certainly did nothing. `uncertain`: nobody can tell."""
@@ -58,6 +59,7 @@ class Sending:
     deadline_ms: int
     new_id: Callable[[], str]
     view: RunView = OUTSIDE
+    store: StoreAccess | None = None
 
 
 Send = Callable[[int, float], Awaitable[Attempt]]

@@ -287,6 +287,7 @@ class Execution:
             began_ms + int(tool.deadline_s * 1000),
             run.new_id,
             run.view,
+            run.store,
         )
 
     def _began_ms(self) -> int:

@@ -6,6 +6,7 @@ from typing import Generic, Literal, ParamSpec, TypeVar, overload
 
 from app.core.plugins import Plugin
 from app.core.principal import Principal
+from app.tools.store_api import ToolStore
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -43,6 +44,11 @@ def _nowhere(_event: str, _data: Mapping[str, object]) -> None:
     """Outside a run nobody listens."""
 
 
+def no_store() -> ToolStore:
+    """Where the server gave the tool none."""
+    raise RuntimeError("There is no store here.")
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool may know about the call it serves. A parameter of this type is filled in and hidden from the model."""
@@ -63,6 +69,13 @@ class ToolContext:
     """The thread's state as of the round's start: `messages` and the agent's fields. Read only; `Command` changes it."""
     tell: Callable[[str, Mapping[str, object]], None] = field(default=_nowhere, repr=False)
     """Adds an event; `custom` and `progress` are the words for it."""
+    open_store: Callable[[], ToolStore] = field(default=no_store, repr=False)
+    """Makes `store`."""
+
+    @property
+    def store(self) -> ToolStore:
+        """Long-term memory across threads, of the principal's tenant."""
+        return self.open_store()
 
     def custom(self, data: object) -> None:
         """Send the run's readers a `custom` event, now, in order with the rest. `data`: JSON of at most 64 KiB.

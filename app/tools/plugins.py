@@ -23,11 +23,12 @@ from app.core.values import immutable
 from app.tools.approval import rule_of
 from app.tools.attempt import Attempt, Send, Sending
 from app.tools.compiled import CompiledTool, text_key_of
-from app.tools.plugin_api import Command, Tool, ToolContext, ToolError
+from app.tools.plugin_api import Command, Tool, ToolContext, ToolError, no_store
 from app.tools.result import as_json
 from app.tools.run_view import StateView
 from app.tools.schema import check_schema
 from app.tools.signature import Signature, read_signature
+from app.tools.store_api import ToolStore
 
 ENTRY_POINT_GROUP = "runwire.tools"
 
@@ -189,7 +190,15 @@ def _context(sending: Sending, attempt: int) -> ToolContext:
         sending.context,
         StateView(sending.view),
         _teller(sending),
+        _opener(sending),
     )
+
+
+def _opener(sending: Sending) -> Callable[[], ToolStore]:
+    """Makes the store of the tool's tenant, where the tool asks for it."""
+    if sending.store is None:
+        return no_store
+    return functools.partial(ToolStore, sending.store, sending.principal.tenant, asyncio.get_running_loop())
 
 
 def _teller(sending: Sending) -> Callable[[str, Mapping[str, object]], None]:

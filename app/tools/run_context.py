@@ -9,6 +9,7 @@ from app.core.principal import Principal
 from app.tools.approval import ApprovalRule
 from app.tools.authority import DEFAULT, Authority
 from app.tools.run_view import OUTSIDE, RunView
+from app.tools.store_api import StoreAccess
 
 Attempts = Sequence[Mapping[str, object]]
 """As in `ToolOutcome.attempts`; one that has not come back has the outcome `running`."""
@@ -56,3 +57,4 @@ class ToolRunContext:
     """The registered agent's name."""
     view: RunView = OUTSIDE
     """The run's state, and its stream."""
+    store: StoreAccess | None = None

@@ -28,6 +28,7 @@ from app.tools.public import plugin_json, registered_json
 from app.tools.runner import BoundTools, ToolRunContext
 from app.tools.secret_refs import SpecSecrets
 from app.tools.spec import ToolSpec, read_spec
+from app.tools.store_api import StoreAccess
 from app.tools.stored import compile_stored
 from app.tools.switches import stop_json
 
@@ -56,10 +57,12 @@ class ToolService:
         signing: SigningStore | None = None,
         authority: Authority = DEFAULT,
         approve_writes: bool = False,
+        store: StoreAccess | None = None,
     ) -> None:
-        """`around` watches calls made outside a run; it is given the trace that they stand in."""
+        """`store`: what plugins keep things in. `around` watches calls made outside a run; it is given the trace that they stand in."""
         self._switches = switches
         self._approve_writes = approve_writes
+        self._store = store
         self._authority = authority
         self._around = around
         self._registry = registry
@@ -216,7 +219,9 @@ class ToolService:
                 withdrawn.add(name)
             else:
                 tools[name] = tool
-        return BoundTools(tools, replace(run, authority=self._authority), withdrawn=frozenset(withdrawn))
+        return BoundTools(
+            tools, replace(run, authority=self._authority, store=self._store), withdrawn=frozenset(withdrawn)
+        )
 
     async def invoke(
         self,
