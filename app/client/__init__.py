@@ -18,6 +18,7 @@ from app.client.errors import (
     UnexpectedAnswer,
 )
 from app.client.interrupts import Interrupt, Response
+from app.client.store import StoreItem
 from app.client.stream import RunStream
 from app.client.threads import Checkpoint, Thread, ThreadState
 from app.client.values import Event, Page, Run, Step
@@ -43,6 +44,7 @@ __all__ = [
     "RunStream",
     "ServerError",
     "Step",
+    "StoreItem",
     "StreamLost",
     "Thread",
     "ThreadState",

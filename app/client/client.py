@@ -8,6 +8,7 @@ from app.client.address import Address
 from app.client.connection import Connection
 from app.client.registries import Agents, Models, Tools
 from app.client.runs import Runs
+from app.client.store import Store
 from app.client.threads import Threads
 from app.client.tool_calls import ToolCalls
 from app.client.values import JsonObject
@@ -46,6 +47,7 @@ class Client:
         self.url = self._connection.address.url
         self.runs = Runs(self._connection)
         self.threads = Threads(self._connection)
+        self.store = Store(self._connection)
         self.agents = Agents(self._connection)
         self.tools = Tools(self._connection)
         self.tool_calls = ToolCalls(self._connection)

@@ -262,7 +262,11 @@ class Runs:
 
 async def read_page(connection: Connection, path: str, params: Params, of: Callable[[object], T]) -> Page[T]:
     """A page of a list. Raises as `Connection.request`."""
-    answer = await connection.request("GET", path, params=params)
+    return page_of(connection, await connection.request("GET", path, params=params), of)
+
+
+def page_of(connection: Connection, answer: Answer, of: Callable[[object], T]) -> Page[T]:
+    """A page that came. Raises `UnexpectedAnswer`."""
     body = connection.object_of(answer, "a list")
     try:
         if not isinstance(body.get("data"), list):
