@@ -113,10 +113,9 @@ class LoopAssembler:
             shown = [*shown, *_ending(state)]
         return [_as_shown(message) for message in shown]
 
-    async def input_faults(self, run: RunRecord, tool: str, tool_input: object) -> Sequence[tuple[str, str]]:
-        """What is wrong with an input for a tool as the run pinned it: (pointer, detail)."""
-        tools = await self._bind(run, settings_of(run), _no_dispatch)
-        return tools.input_faults(tool, tool_input)
+    async def judge(self, run: RunRecord) -> BoundTools:
+        """The run's tools as it pinned them, to judge answers by."""
+        return await self._bind(run, settings_of(run), _no_dispatch)
 
     def _answering(self, run: RunRecord, settings: AgentSettings) -> AgentSettings:
         agent = cast("dict[str, object]", run.spec["agent"])

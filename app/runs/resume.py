@@ -1,7 +1,7 @@
 """Resuming: the answers to a run's interrupts, checked before any of them is kept."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, Protocol, cast
 
 from pydantic import Field, model_validator
 
@@ -11,8 +11,13 @@ from app.runs.spec import Spec
 from app.runs.waiting import Answer
 from app.tools.approval import APPROVAL_DECISIONS, CLIENT_DECISIONS
 
-InputFaults = Callable[[RunRecord, str, object], Awaitable[Sequence[tuple[str, str]]]]
-"""(run, tool, input) -> (pointer within the input, what is wrong there), of the tool as the run pinned it."""
+
+class Judge(Protocol):
+    """The tools of a run, as it pinned them. Pointers are within what is judged."""
+
+    def input_faults(self, name: str, tool_input: object, /) -> Sequence[FieldError]: ...
+
+    def output_faults(self, name: str, output: object, /) -> Sequence[FieldError]: ...
 
 
 class ResponseSpec(Spec):
@@ -45,12 +50,15 @@ class ResumeSpec(Spec):
     responses: Annotated[list[ResponseSpec], Field(min_length=1, max_length=1024)]
 
 
-async def answers_of(run: RunRecord, body: ResumeSpec, faults: InputFaults) -> list[Answer]:
+async def answers_of(
+    run: RunRecord, body: ResumeSpec, judge_of: Callable[[RunRecord], Awaitable[Judge]]
+) -> list[Answer]:
     """The answers, each fitting its question. One to a question that is not open is left for the store to refuse.
 
-    Raises `InvalidRequest`: a decision that the question does not take, an input that does not fit the tool's schema,
-    two answers to one question.
+    Raises `InvalidRequest`: a decision that the question does not take, an input or an output that does not fit the
+    tool's schema, two answers to one question.
     """
+    judge: Judge | None = None
     asked = {str(item["id"]): item for item in run.interrupts}
     answers: list[Answer] = []
     for index, response in enumerate(body.responses):
@@ -59,22 +67,31 @@ async def answers_of(run: RunRecord, body: ResumeSpec, faults: InputFaults) -> l
             raise _misfit(f"{at}/interrupt_id", "this interrupt is answered twice")
         shown = asked.get(response.interrupt_id)
         if shown is not None:
-            await _check(run, shown, response, at, faults)
+            _check_decision(shown, response, at)
+            if response.decision in ("edit", "respond"):
+                judge = judge or await judge_of(run)
+                _check_value(judge, str(shown["tool"]), response, at)
         answers.append(Answer(response.interrupt_id, response.decided()))
     return answers
 
 
-async def _check(
-    run: RunRecord, shown: Mapping[str, object], response: ResponseSpec, at: str, faults: InputFaults
-) -> None:
+def _check_decision(shown: Mapping[str, object], response: ResponseSpec, at: str) -> None:
     taken = APPROVAL_DECISIONS if shown["reason"] == "tool_approval" else CLIENT_DECISIONS
     if response.decision not in taken:
         raise _misfit(f"{at}/decision", f"this interrupt takes {', '.join(taken)}")
+
+
+def _check_value(judge: Judge, tool: str, response: ResponseSpec, at: str) -> None:
     if response.decision == "edit":
-        wrong = await faults(run, str(shown["tool"]), response.tool_input)
-        if wrong:
-            errors = tuple(FieldError(f"{at}/tool_input{pointer}", detail) for pointer, detail in wrong)
-            raise InvalidRequest("The edited input does not fit the tool's schema; nothing was kept.", errors=errors)
+        name, value, what = "tool_input", response.tool_input, "edited input does not fit the tool's schema"
+        wrong = judge.input_faults(tool, value)
+    else:
+        name = "output" if "output" in response.model_fields_set else "message"
+        value, what = getattr(response, name), "output does not fit the tool's output_schema"
+        wrong = judge.output_faults(tool, value)
+    if wrong:
+        errors = tuple(FieldError(f"{at}/{name}{fault.pointer}", fault.detail) for fault in wrong)
+        raise InvalidRequest(f"The {what}; nothing was kept.", errors=errors)
 
 
 def _misfit(pointer: str, detail: str) -> InvalidRequest:

@@ -307,7 +307,7 @@ class RunService:
         `run_not_interrupted`).
         """
         run = await self.get(principal, run_id)
-        answers = await answers_of(run, check(ResumeSpec, body), self._assembler.input_faults)
+        answers = await answers_of(run, check(ResumeSpec, body), self._assembler.judge)
         run, resumed = await self._waits.answer(principal.tenant, run_id, answers, principal.subject)
         if resumed:
             self._dispatcher.submit(run_id)

@@ -2,20 +2,19 @@
 
 from typing import cast
 
-from app.agent.ports import PlannedCall
 from app.core.errors import FieldError
 from app.tools.compiled import CompiledTool
 
 Arguments = dict[str, object]
 NOTHING: tuple[str, ...] = ()
+NO_FAULTS: list[FieldError] = []
 
 POLLUTING = "__proto__"
 """A property of this name changes what every object is, in a receiver in JavaScript that merges what it is sent."""
 
 
-def said(tool: CompiledTool, call: PlannedCall) -> Arguments:
-    """What the model said, without what the server fills in itself."""
-    given = call.action.tool_input
+def said(tool: CompiledTool, given: str | Arguments) -> Arguments:
+    """What the model said (or a person in its place), without what the server fills in itself."""
     if isinstance(given, str):
         return {tool.text_key: given}
     if tool.constants:
@@ -23,23 +22,26 @@ def said(tool: CompiledTool, call: PlannedCall) -> Arguments:
     return given
 
 
-def fitted(tool: CompiledTool, call: PlannedCall) -> tuple[Arguments, tuple[str, ...]]:
-    """What the model said, coerced where the tool takes that, and JSON pointers to what was changed."""
-    arguments = said(tool, call)
+def fitted(tool: CompiledTool, given: str | Arguments) -> tuple[Arguments, tuple[str, ...]]:
+    """What was said, coerced where the tool takes that, and JSON pointers to what was changed."""
+    arguments = said(tool, given)
     return (arguments, NOTHING) if tool.coercion is None else tool.coercion.fit(arguments)
+
+
+def faults(tool: CompiledTool, arguments: Arguments) -> list[FieldError]:
+    """What is wrong with the arguments, by place; empty if they fit."""
+    try:
+        if _pollutes(arguments):
+            return [FieldError("", f"a property may not be named {POLLUTING}")]
+        return NO_FAULTS if tool.schema.is_valid(arguments) else tool.schema.faults(arguments)
+    except ValueError:  # a lone surrogate, or nested beyond any schema
+        return [FieldError("", "they hold text or nesting that JSON cannot carry")]
 
 
 def faults_of(tool: CompiledTool, arguments: Arguments) -> str | None:
     """What is wrong with the arguments, in words; `None` if they fit."""
-    try:
-        if _pollutes(arguments):
-            return f"a property may not be named {POLLUTING}"
-        if tool.schema.is_valid(arguments):
-            return None
-        faults = tool.schema.faults(arguments)
-    except ValueError:  # a lone surrogate, or nested beyond any schema
-        return "they hold text or nesting that JSON cannot carry"
-    return in_words(faults)
+    found = faults(tool, arguments)
+    return in_words(found) if found else None
 
 
 def _pollutes(arguments: Arguments) -> bool:

@@ -43,6 +43,8 @@ class CompiledTool:
     coercion: Coercion | None = None
     output: ArgumentSchema | None = None
     """What its output must fit."""
+    output_schema: Mapping[str, object] | None = None
+    """The same as it is shown to whoever answers in its place."""
     line: CallLine | None = None
     """Where its calls wait for their turn; most have none."""
     status: Executor | None = None

@@ -154,11 +154,7 @@ def output_end(tool: CompiledTool, attempt: Attempt, place: str | None = None) -
         fault = f"its answer does not fit its output_schema: {fault}"
     elif attempt.update is not None or attempt.goto is not None:
         code, fault = "command_invalid", _command_fault(attempt)
-    whole = None if place is None else attempt.whole
-    output = attempt.output
-    if whole is not None:
-        what = "the whole" if whole.complete else "the first"
-        output = f"{output}\n[{what} {len(whole.data)} bytes: GET {place}]"
+    output, whole = placed(attempt.output, attempt.whole, place)
     if fault is None:
         update = cast("Mapping[str, object] | None", attempt.update)
         return End(
@@ -177,6 +173,14 @@ def output_end(tool: CompiledTool, attempt: Attempt, place: str | None = None) -
         data=output,
         whole=whole,
     )
+
+
+def placed(output: object, whole: WholeResult | None, place: str | None) -> tuple[object, WholeResult | None]:
+    """An output that was cut, with the address of the whole of it; `place` `None`: it is not kept."""
+    if whole is None or place is None:
+        return output, None
+    what = "the whole" if whole.complete else "the first"
+    return f"{output}\n[{what} {len(whole.data)} bytes: GET {place}]", whole
 
 
 def _command_fault(attempt: Attempt) -> str | None:

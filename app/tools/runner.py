@@ -6,15 +6,16 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 import orjson
 
 from app.agent.answer import AnswerSchema, Misfit
 from app.agent.ports import CutReason, PlannedCall, Resumed, ToolDefinition, ToolOutcome, Waiting
 from app.core.clock import now_ms
+from app.core.errors import FieldError
 from app.core.json import encode_text
 from app.core.values import immutable
+from app.tools.answers import input_faults, output_faults
 from app.tools.arguments import Arguments, completed, faults_of, fitted
 from app.tools.compiled import CompiledTool
 from app.tools.ending import End, Live, earlier_attempts, outcome_of, unknown, withdrawn
@@ -87,22 +88,20 @@ class BoundTools:
         if tool is None:
             return CallFacts(None, None, None, None)
         try:
-            data = orjson.dumps(fitted(tool, call)[0], option=orjson.OPT_SORT_KEYS)
+            data = orjson.dumps(fitted(tool, call.action.tool_input)[0], option=orjson.OPT_SORT_KEYS)
         except (TypeError, ValueError):  # such a call is refused before it is sent
             data = b""
         return CallFacts(
             tool.version, tool.effect, key_of_call(self._run, tool, call), hashlib.sha256(data).hexdigest()
         )
 
-    def input_faults(self, name: str, tool_input: object) -> list[tuple[str, str]]:
-        """What is wrong with an input for one of the tools: (pointer, detail)."""
-        tool = self._tools.get(name)
-        if tool is None:
-            return [("", "the tool was withdrawn")]
-        if not isinstance(tool_input, dict):
-            return [("", "must be an object with the tool's arguments")]
-        given = cast("dict[str, object]", tool_input)
-        return [(fault.pointer, fault.detail) for fault in tool.schema.faults(given)]
+    def input_faults(self, name: str, tool_input: object) -> Sequence[FieldError]:
+        """What is wrong with an edited input for one of the tools."""
+        return input_faults(self._tools.get(name), tool_input)
+
+    def output_faults(self, name: str, output: object) -> Sequence[FieldError]:
+        """What is wrong with an output given in the place of one of the tools."""
+        return output_faults(self._tools.get(name), output)
 
     async def run(
         self, call: PlannedCall, *, sent_before: int = 0, resumed: Resumed | None = None
@@ -122,7 +121,7 @@ class BoundTools:
         if resumed is not None and resumed.waiting.reason == "deferred":
             return withdrawn(name) if tool is None else late_end(tool, live, resumed, result_place(self._run, call))
         if resumed is not None:
-            call, end = decided(call, name, live, resumed)
+            call, end = decided(call, tool, live, resumed, result_place(self._run, call))
             if end is not None:
                 return end
         if self._answer is not None and name == self._answer.name and call.refusal is None:
@@ -147,7 +146,7 @@ class BoundTools:
         if tool is None or tool.status is None:
             return None
         live = Live(now_ms(), time.perf_counter(), True, [], list(call.dispatched))
-        end = await self._on_its_way(call, tool, fitted(tool, call)[0], live).ask_once(timeout_s)
+        end = await self._on_its_way(call, tool, fitted(tool, call.action.tool_input)[0], live).ask_once(timeout_s)
         return None if end is None else self._outcome(call, tool, end, live)
 
     def _on_its_way(
@@ -191,7 +190,7 @@ class BoundTools:
             return self._missing(name, live, sent_before)
         if sent_before and not tool.idempotent and tool.status is None:
             return _lost(name, live)
-        arguments, coerced = fitted(tool, call)
+        arguments, coerced = fitted(tool, call.action.tool_input)
         text = faults_of(tool, arguments)
         if text is not None:
             live.note("validation", "failed", text)

@@ -58,6 +58,7 @@ def compile_stored(
         text_key=text_key_of(parameters),
         coercion=Coercion(parameters) if spec.get("coerce") else None,
         output=None if output is None else ArgumentSchema(output),
+        output_schema=output,
         line=_line(spec, name, client),
         status=None
         if status_url is None or target is None

@@ -8,6 +8,7 @@ from typing import Literal, cast
 from app.agent.ports import PlannedCall, Resumed, Waiting
 from app.core.clock import now_ms, rfc3339
 from app.core.json import encode_text
+from app.tools.answers import given_end
 from app.tools.approval import APPROVAL_DECISIONS, CLIENT_DECISIONS, ApprovalRule
 from app.tools.compiled import CompiledTool
 from app.tools.ending import End, Live, earlier_attempts
@@ -68,19 +69,24 @@ def taken(began_ms: int, tool_version: int | None) -> Waiting:
     return Waiting("deferred", began_ms, {"started_at": began_ms, "chain": chain, "tool_version": tool_version})
 
 
-def decided(call: PlannedCall, tool: str, live: Live, resumed: Resumed) -> tuple[PlannedCall, End | None]:
-    """The call as a person or the caller wants it, and its end where it is not to be made."""
-    answer = resumed.answer
+def decided(
+    call: PlannedCall, tool: CompiledTool | None, live: Live, resumed: Resumed, place: str | None
+) -> tuple[PlannedCall, End | None]:
+    """The call as a person or the caller wants it, and its end where it is not to be made.
+
+    `place`: where an over-long output of theirs can be read whole.
+    """
+    answer, name = resumed.answer, call.action.tool
     decision = str(answer["decision"])
     by = str(answer.get("by") or "")
     stage = "approval" if resumed.waiting.reason == "tool_approval" else "execution"
     if decision in ("reject", "expired"):
         live.note(stage, "expired" if decision == "expired" else "rejected", by or None)
-        end = denied_by(tool, answer) if stage == "approval" else _unanswered(tool, answer)
+        end = denied_by(name, answer) if stage == "approval" else _unanswered(name, answer)
         return call, end
     if decision == "respond":
         live.note(stage, "answered", by or None)
-        return call, given_by(answer)
+        return call, given_end(tool, answer, place)
     if decision == "edit":
         live.note(stage, "edited", f"{by}: {encode_text(answer['tool_input'])[:2000]}")
         edited = cast("str | dict[str, object]", answer["tool_input"])
@@ -128,7 +134,7 @@ def _shown(
         tool=tool.name,
         tool_input=dict(arguments),
         parameters=tool.definition.parameters,
-        output_schema=None,
+        output_schema=tool.output_schema,
         until_ms=until,
     )
 
@@ -172,9 +178,3 @@ def denied_by(tool: str, answer: Mapping[str, object]) -> End:
     said = str(answer.get("message") or "").strip()
     because = f": {said}" if said else "."
     return End("denied", f"{tool} was not called: it was rejected{because}", "rejected")
-
-
-def given_by(answer: Mapping[str, object]) -> End:
-    """The end of a call that a person or the caller answered in the tool's place."""
-    output = answer["output"] if "output" in answer else answer.get("message", "")
-    return End("success", output, meta={"answered_by": "caller"})

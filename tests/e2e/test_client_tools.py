@@ -126,3 +126,40 @@ async def test_a_tool_of_the_callers_has_no_signing_secret(client: httpx.AsyncCl
     assert (rotated.status_code, rotated.json()["code"]) == (409, "conflict")
     given = await client.post("/tools", json=local("signed", signing_secret="whsec_" + "a" * 43 + "="))
     assert (given.status_code, given.json()["errors"][0]["pointer"]) == (422, "/signing_secret")
+
+
+async def test_an_output_must_fit_the_tools_schema_and_a_wrong_one_keeps_nothing(client: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        run = await handed(client, local(output_schema={"type": "integer"}))
+        question = asked(run, "client_tool")
+        assert question["response_schema"]["properties"]["output"] == {"type": "integer"}
+        for said in ({"output": "no integer"}, {"message": "3"}):
+            wrong = await resume(client, run, {"interrupt_id": question["id"], "decision": "respond", **said})
+            assert (wrong.status_code, wrong.json()["errors"][0]["pointer"]) == (
+                422,
+                f"/responses/0/{next(iter(said))}",
+            )
+        assert (await client.get(f"/runs/{run['id']}")).json()["interrupts"] == run["interrupts"]
+        assert (await answer(client, run, decision="respond", output=3))["status"] == "success"
+        (step,) = await steps_of(client, run)
+    assert (step["status"], step["observation"]) == ("success", 3)
+
+
+@pytest.mark.parametrize("spec", [{}, ASKS], ids=["run by the caller", "answered in place of an approval"])
+async def test_an_over_long_output_is_cut_for_the_model_and_kept_whole(
+    client: httpx.AsyncClient, spec: dict[str, object]
+) -> None:
+    text = "x" * 5000
+    async with asyncio.timeout(TIMEOUT_S):
+        run = await handed(client, local(max_result_bytes=1000, **spec))
+        run = await answer(client, run, decision="respond", output=text)
+        assert run["status"] == "success"
+        step = (await client.get(f"/runs/{run['id']}/steps/1")).json()
+        whole = await client.get(f"/runs/{run['id']}/steps/1/result")
+        messages = (await client.get(f"/runs/{run['id']}/messages")).json()["data"]
+    told = [message["content"] for message in messages if message["role"] == "tool"]
+    assert told == [step["observation"]]
+    assert step["observation"].startswith("x" * 1000 + "\n[cut: ")
+    assert f"[the whole 5000 bytes: GET /runs/{run['id']}/steps/1/result]" in step["observation"]
+    assert (whole.text, whole.headers["Runwire-Complete"]) == (text, "true")
+    assert (step["envelope"]["meta"]["truncated"], step["envelope"]["meta"]["answered_by"]) == (True, "caller")

@@ -148,6 +148,11 @@ async def test_of_a_hundred_racing_answers_one_wins(client: httpx.AsyncClient, t
     [
         ({"decision": "edit", "tool_input": {"amount": "much"}}, 422, "/responses/0/tool_input/amount"),
         ({"decision": "edit", "tool_input": "5"}, 422, "/responses/0/tool_input"),
+        ({"decision": "edit", "tool_input": [5]}, 422, "/responses/0/tool_input"),
+        ({"decision": "edit", "tool_input": {"amount": 1, "__proto__": {"x": 1}}}, 422, "/responses/0/tool_input"),
+        ({"decision": "edit", "tool_input": {"amount": 1, "currency": "USD"}}, 422, "/responses/0/tool_input/currency"),
+        ({"decision": "respond", "output": "by hand"}, 422, "/responses/0/output"),
+        ({"decision": "respond", "message": "by hand"}, 422, "/responses/0/message"),
         ({"decision": "edit"}, 422, "/responses/0"),
         ({"decision": "approve", "tool_input": {"amount": 1}}, 422, "/responses/0"),
         ({"decision": "respond"}, 422, "/responses/0"),
@@ -158,13 +163,31 @@ async def test_of_a_hundred_racing_answers_one_wins(client: httpx.AsyncClient, t
 async def test_an_answer_that_does_not_fit_keeps_nothing_and_a_right_one_works_after_it(
     client: httpx.AsyncClient, tools: ToolServer, answer: dict[str, object], status: int, pointer: str
 ) -> None:
-    run = await asked(client, tools, 1)
+    output = {"type": "object", "required": ["by"]}
+    run = await asked(client, tools, 1, constants={"currency": "EUR"}, output_schema=output)
+    assert run["interrupts"][0]["response_schema"]["properties"]["output"] == output
     interrupt = {"interrupt_id": run["interrupts"][0]["id"]}
     refused = await resume(client, run, {**interrupt, **answer})
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (status, pointer)
     assert (await client.get(f"/runs/{run['id']}")).json()["interrupts"] == run["interrupts"]
     assert (await resume(client, run, {**interrupt, "decision": "reject"})).status_code == 202
     assert (await settled(client, run))["status"] == "success"
+
+
+async def test_an_edit_takes_what_the_call_would_take_and_its_constants_stay(
+    client: httpx.AsyncClient, tools: ToolServer
+) -> None:
+    """The input as the question shows it, its constants in, and a number written as text where the tool takes that."""
+    run = await asked(client, tools, 1, constants={"currency": "EUR"}, coerce=True)
+    (question,) = run["interrupts"]
+    assert question["tool_input"] == {"amount": 1, "currency": "EUR"}
+    edited = {**question["tool_input"], "amount": "3"}
+    taken = await resume(client, run, {"interrupt_id": question["id"], "decision": "edit", "tool_input": edited})
+    assert taken.status_code == 202, taken.text
+    assert (await settled(client, run))["status"] == "success"
+    (step,) = await steps_of(client, run)
+    assert (step["status"], step["observation"]) == ("success", {"amount": 3, "currency": "EUR"})
+    assert effects_of(tools, run, [step]) == [{"amount": 3, "currency": "EUR"}]
 
 
 async def test_unknown_interrupts_finished_runs_and_other_tenants_are_refused(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.core.errors import InvalidRequest
+from app.core.errors import FieldError, InvalidRequest
 from app.runs import follower
 from app.runs.fold import fold
 from app.runs.follower import FollowOptions, follow
@@ -25,8 +25,25 @@ APPROVAL: dict[str, object] = {"id": "a", "reason": "tool_approval", "tool": "re
 CLIENT: dict[str, object] = {"id": "c", "reason": "client_tool", "tool": "local"}
 
 
-async def no_faults(run: RunRecord, tool: str, tool_input: object) -> Sequence[tuple[str, str]]:
-    return []
+class Judge:
+    """Finds `wrong` with whatever it is asked about, and remembers that."""
+
+    def __init__(self, *wrong: FieldError) -> None:
+        self.wrong = wrong
+        self.seen: list[tuple[str, str, object]] = []
+        self.made = 0
+
+    async def of(self, run: RunRecord) -> "Judge":
+        self.made += 1
+        return self
+
+    def input_faults(self, name: str, tool_input: object) -> Sequence[FieldError]:
+        self.seen.append(("input", name, tool_input))
+        return self.wrong
+
+    def output_faults(self, name: str, output: object) -> Sequence[FieldError]:
+        self.seen.append(("output", name, output))
+        return self.wrong
 
 
 def asking(*shown: dict[str, object]) -> RunRecord:
@@ -37,9 +54,9 @@ def body(*responses: dict[str, object]) -> ResumeSpec:
     return ResumeSpec.model_validate({"responses": list(responses)})
 
 
-async def refused_at(run: RunRecord, spec: ResumeSpec, faults: Any = no_faults) -> list[str]:
+async def refused_at(run: RunRecord, spec: ResumeSpec, *wrong: FieldError) -> list[str]:
     with pytest.raises(InvalidRequest) as caught:
-        await answers_of(run, spec, faults)
+        await answers_of(run, spec, Judge(*wrong).of)
     return [error.pointer for error in caught.value.errors]
 
 
@@ -55,7 +72,7 @@ async def refused_at(run: RunRecord, spec: ResumeSpec, faults: Any = no_faults) 
     ],
 )
 async def test_an_answer_is_kept_as_it_was_sent_and_nothing_is_added(decided: dict[str, object]) -> None:
-    (answer,) = await answers_of(asking(APPROVAL), body({"interrupt_id": "a", **decided}), no_faults)
+    (answer,) = await answers_of(asking(APPROVAL), body({"interrupt_id": "a", **decided}), Judge().of)
     assert (answer.interrupt_id, answer.decided) == ("a", decided)
 
 
@@ -66,19 +83,36 @@ async def test_a_question_to_the_caller_takes_no_decision_about_a_call(decision:
     assert await refused_at(asking(APPROVAL, CLIENT), spec) == ["/responses/1/decision"]
 
 
-async def test_an_edit_is_held_to_the_tool_of_its_own_question() -> None:
-    seen: list[tuple[str, object]] = []
+@pytest.mark.parametrize(
+    ("said", "seen", "at"),
+    [
+        ({"decision": "edit", "tool_input": {"amount": 9}}, ("input", "refund", {"amount": 9}), "tool_input"),
+        ({"decision": "respond", "output": None}, ("output", "refund", None), "output"),
+        ({"decision": "respond", "message": "by hand"}, ("output", "refund", "by hand"), "message"),
+        ({"decision": "respond", "output": 1, "message": "by hand"}, ("output", "refund", 1), "output"),
+    ],
+)
+async def test_a_value_is_held_to_the_tool_of_its_own_question(
+    said: dict[str, object], seen: tuple[str, str, object], at: str
+) -> None:
+    spec = body({"interrupt_id": "a", **said})
+    wrong = (FieldError("/amount", "too much"), FieldError("", "odd"))
+    assert await refused_at(asking(APPROVAL), spec, *wrong) == [f"/responses/0/{at}/amount", f"/responses/0/{at}"]
+    judge = Judge()
+    assert len(await answers_of(asking(APPROVAL), spec, judge.of)) == 1
+    assert judge.seen == [seen]
 
-    async def faults(run: RunRecord, tool: str, tool_input: object) -> Sequence[tuple[str, str]]:
-        seen.append((tool, tool_input))
-        return [("/amount", "too much"), ("", "odd")]
 
-    spec = body({"interrupt_id": "a", "decision": "edit", "tool_input": {"amount": 9}})
-    assert await refused_at(asking(APPROVAL), spec, faults) == [
-        "/responses/0/tool_input/amount",
-        "/responses/0/tool_input",
-    ]
-    assert seen == [("refund", {"amount": 9})]
+async def test_a_runs_tools_are_made_ready_once_for_all_its_answers_and_not_for_a_yes_or_no() -> None:
+    judge = Judge()
+    await answers_of(asking(APPROVAL), body({"interrupt_id": "a", "decision": "approve"}), judge.of)
+    assert judge.made == 0
+    spec = body(
+        {"interrupt_id": "a", "decision": "respond", "output": 1},
+        {"interrupt_id": "c", "decision": "respond", "output": 2},
+    )
+    await answers_of(asking(APPROVAL, CLIENT), spec, judge.of)
+    assert (judge.made, [name for _, name, _ in judge.seen]) == (1, ["refund", "local"])
 
 
 async def test_two_answers_to_one_question_are_refused_even_if_they_are_equal() -> None:
@@ -88,7 +122,7 @@ async def test_two_answers_to_one_question_are_refused_even_if_they_are_equal() 
 
 async def test_an_answer_to_a_question_that_is_not_open_is_left_for_the_store_to_refuse() -> None:
     spec = body({"interrupt_id": "gone", "decision": "edit", "tool_input": 1})
-    assert [answer.interrupt_id for answer in await answers_of(asking(APPROVAL), spec, no_faults)] == ["gone"]
+    assert [answer.interrupt_id for answer in await answers_of(asking(APPROVAL), spec, Judge().of)] == ["gone"]
 
 
 @pytest.mark.parametrize("attempts", [1, 2])

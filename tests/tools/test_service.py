@@ -222,7 +222,7 @@ async def test_constants_are_hidden_from_the_model() -> None:
         "properties": {"city": {"type": "string"}},
         "required": ["city"],
     }
-    arguments, _ = fitted(bound._tools["lookup"], call("lookup", {"city": "Paris", "version": "9"}))
+    arguments, _ = fitted(bound._tools["lookup"], {"city": "Paris", "version": "9"})
     assert completed(bound._tools["lookup"], arguments) == {"city": "Paris", "version": "2"}
 
 
