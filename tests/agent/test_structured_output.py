@@ -150,6 +150,18 @@ async def test_b_447_plain_text_is_asked_for_again_and_never_silently_the_answer
     assert [step["action"]["tool"] for step in steps] == ["_Exception", "W"]
 
 
+async def test_misfits_are_trimmed_like_other_steps(client: httpx.AsyncClient) -> None:
+    """Each with what was said to it: no call without its result, no demand without its text."""
+    replies = [model_says("28"), model_calls(("c1", "W", json.dumps(HOT))), model_says("degrees")]
+    async with ChatCompletionsServer([*replies, model_calls(("c2", "W", json.dumps(FITS)))]) as model:
+        agent = {"output_schema": W, "trim_intermediate_steps": 1}
+        run, _ = await ran(client, run_body(openai(model.base_url), agent=agent))
+        seen = [[message["role"] for message in shown(request)] for request in model.requests]
+    assert run["output"]["structured"] == FITS
+    said, told = ["assistant", "user"], ["assistant", "tool"]
+    assert seen == [["user"], ["user", *said], ["user", *told], ["user", *said]]
+
+
 async def test_text_that_is_the_answer_is_taken(client: httpx.AsyncClient) -> None:
     run, _ = await ran(client, asked(says(f"```json\n{json.dumps(FITS)}\n```")))
     assert ended(run) == ("success", "finish", 1)
