@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE ?= 1
 
 help:
 	@echo "make run           start the server with the offline demo agent and show one run"
-	@echo "make test          the whole test suite; ARGS=\"tests/agent -x\" for a part of it"
+	@echo "make test          the whole test suite; ARGS=\"tests/agent -x\" for a part of it, WORKERS=0 in one process"
 	@echo "make dev           only install what the tests and examples need"
 	@echo "make lint          style, types, import contracts, OpenAPI drift"
 	@echo "make types         only the types"
@@ -34,8 +34,11 @@ run: $(VENV)/run.stamp
 
 dev: $(VENV)/dev.stamp
 
+# As many processes as there are cores, four at most: each may start a Postgres cluster and servers of its own.
+WORKERS ?= auto
+
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal $(ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

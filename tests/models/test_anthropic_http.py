@@ -271,7 +271,8 @@ async def test_an_answer_that_is_none_has_its_code(reply: Reply, code: str, *, r
 )
 async def test_a_server_that_makes_no_progress_times_out(reply: Reply) -> None:
     error, sent = await failure([reply], timeouts=QUICK)
-    assert (error.code, error.retryable, sent) == ("model_timeout", True, 1)
+    assert (error.code, error.retryable) == ("model_timeout", True)
+    assert sent <= 1  # never tried again; on a busy machine the time may be over before the server has read it
 
 
 async def test_overload_before_the_answer_is_waited_for_as_the_server_asks() -> None:

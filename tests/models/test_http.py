@@ -254,7 +254,8 @@ async def test_an_error_in_the_middle_of_a_stream_is_not_tried_again() -> None:
 )
 async def test_a_server_that_makes_no_progress_times_out(reply: Reply) -> None:
     error, sent = await failure([reply], timeouts=QUICK)
-    assert (error.code, error.retryable, sent) == ("model_timeout", True, 1)
+    assert (error.code, error.retryable) == ("model_timeout", True)
+    assert sent <= 1  # never tried again; on a busy machine the time may be over before the server has read it
 
 
 async def test_an_endless_answer_ends_at_its_total_time() -> None:
