@@ -75,9 +75,11 @@ class AnswerSchema:
 
     def of_call(self, tool_input: str | Mapping[str, object]) -> object:
         """The answer in the arguments of a call. Raises `Misfit`."""
-        if isinstance(tool_input, str):  # the planner's form of one argument of that name
-            tool_input = {"__arg1": tool_input}
-        return self._fitted(tool_input)
+        return self._fitted(_arguments(tool_input))
+
+    def of_taken_call(self, tool_input: str | Mapping[str, object]) -> object:
+        """The answer in the arguments of a call that was planned, so they fit: checking large ones takes its time."""
+        return self._unwrapped(_arguments(tool_input))
 
     def of_output(self, output: object) -> object:
         """The answer in a finish's output: a value, or its JSON text, in a code fence or bare. Raises `Misfit`."""
@@ -96,7 +98,7 @@ class AnswerSchema:
             return None
         for call, outcome in results:
             if call.action.tool == self.name and outcome.status == "success":
-                return self.finish(self.of_call(call.action.tool_input), call.action.log)
+                return self.finish(self.of_taken_call(call.action.tool_input), call.action.log)
         return None
 
     def finish(self, answer: object, log: str) -> AgentFinish:
@@ -106,7 +108,15 @@ class AnswerSchema:
         fault = self.faults(value)
         if fault is not None:
             raise Misfit(fault)
-        return cast("dict[str, object]", value)[WRAPPED] if self.is_wrapped else value
+        return self._unwrapped(value)
+
+    def _unwrapped(self, value: object) -> object:
+        return cast("Mapping[str, object]", value)[WRAPPED] if self.is_wrapped else value
+
+
+def _arguments(tool_input: str | Mapping[str, object]) -> Mapping[str, object]:
+    """A text is the planner's form of one argument of that name."""
+    return {"__arg1": tool_input} if isinstance(tool_input, str) else tool_input
 
 
 def read_json(text: str) -> object:

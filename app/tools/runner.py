@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import orjson
 
-from app.agent.answer import AnswerSchema, Misfit
+from app.agent.answer import AnswerSchema
 from app.agent.ports import CutReason, PlannedCall, Resumed, ToolDefinition, ToolOutcome, Waiting
 from app.core.clock import now_ms
 from app.core.errors import FieldError
@@ -223,11 +223,7 @@ class BoundTools:
 
 def _taken(answer: AnswerSchema, call: PlannedCall, live: Live) -> End:
     """The structured answer. Nothing is sent, so nobody is asked; it was checked before it was planned."""
-    try:
-        said = answer.of_call(call.action.tool_input)
-    except Misfit as misfit:
-        live.note("validation", "failed", str(misfit))
-        return End("error", str(misfit), "invalid_arguments")
+    said = answer.of_taken_call(call.action.tool_input)
     live.note("validation", "ok")
     live.note("execution", "success")
     return End("success", f"Returning structured response: {encode_text(said)}")
