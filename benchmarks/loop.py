@@ -19,6 +19,7 @@ from app.core.ids import new_id
 from app.core.messages import Message
 from app.core.principal import Principal
 from app.models.scripted import ScriptedModel
+from app.tools.dispatch import Dispatch
 from app.tools.plugins import PluginSet
 from app.tools.runner import BoundTools, ToolRunContext
 from benchmarks.options import Options
@@ -34,7 +35,7 @@ def script_of(steps: int) -> Script:
     return [*rounds, {"content": "It is 42."}]
 
 
-async def _unrecorded(tool_call_id: str, log: object, tool: str, registered: bool, /) -> None:
+async def _unrecorded(_: Dispatch, /) -> None:
     """Nothing is journaled: the loop is measured, not the storage."""
 
 

@@ -15,6 +15,7 @@ from app.runs.audit import AuditService
 from app.runs.loop_parts import ToolBinder, principal_of
 from app.runs.records import CallRecord, RunRecord
 from app.runs.service import RunService
+from app.tools.dispatch import Dispatch
 from app.tools.run_context import ToolRunContext
 
 ASK_S = 30.0
@@ -102,5 +103,5 @@ class CallResults:
         return await bound.ask(planned, ASK_S)
 
 
-async def _nothing_is_sent(tool_call_id: str, log: object, tool: str, registered: bool, /) -> None:
+async def _nothing_is_sent(_: Dispatch, /) -> None:
     raise AssertionError("a reconciliation only asks")

@@ -41,8 +41,8 @@ from app.runs.lost_parts import LOST_PLANNER, LOST_TOOLS
 from app.runs.observer import NOBODY, Observer
 from app.runs.ports import RunStore
 from app.runs.record_writer import RecordWriter
-from app.runs.records import Dispatch, RunRecord, Transition
-from app.tools.runner import Attempts
+from app.runs.records import RunRecord, Transition
+from app.tools.dispatch import Dispatch
 
 TIME_KEPT_S = 1.0
 """How often the active time of a run with a time limit is journaled: at most so much is forgotten by a crash."""
@@ -282,9 +282,9 @@ class Driver:
             case _:
                 return isinstance(last, Finished | Failed | Parked)
 
-    async def _record_dispatch(self, tool_call_id: str, log: Attempts, tool: str, registered: bool) -> None:
+    async def _record_dispatch(self, dispatch: Dispatch, /) -> None:
         self._paced = True
-        await self._journal.dispatch(Dispatch(tool_call_id, tuple(log), tool, registered))
+        await self._journal.dispatch(dispatch)
 
     def _close_round(self) -> None:
         """Give every open call its one result, also where the run's tools could not be built again."""

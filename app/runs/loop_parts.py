@@ -34,8 +34,9 @@ from app.runs.loop_plugins import LoopPlugins, plugin_failure
 from app.runs.records import CallRecord, RunRecord
 from app.runs.state_fields import StateFields
 from app.tools.approval import ApprovalRule, rule_of
+from app.tools.dispatch import Dispatch, RecordDispatch
 from app.tools.run_view import OUTSIDE, RunView
-from app.tools.runner import BoundTools, RecordDispatch, ToolRunContext
+from app.tools.runner import BoundTools, ToolRunContext
 
 
 class ModelBuilder(Protocol):
@@ -229,7 +230,7 @@ def principal_of(run: RunRecord) -> Principal:
     return Principal(run.tenant, run.subject, None if run.scopes is None else frozenset(run.scopes))
 
 
-async def _no_dispatch(tool_call_id: str, log: object, tool: str, registered: bool, /) -> None:
+async def _no_dispatch(_: Dispatch, /) -> None:
     """Nothing is dispatched where only the context is asked for."""
 
 

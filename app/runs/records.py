@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal
 
 from app.agent.ports import StepStatus, WholeResult
 from app.agent.records import StopReason
 from app.core.values import immutable
 from app.runs.status import RunStatus
+from app.tools.dispatch import Dispatch
 from app.tools.port import Switch
 
 OnDisconnect = Literal["continue", "cancel"]
@@ -179,27 +180,6 @@ class CallResult:
     duration_ms: float
     whole: WholeResult | None = None
     command: Mapping[str, object] | None = None
-
-
-@immutable
-class Dispatch:
-    """An attempt about to be sent. Refused when a cancel was requested, or when the registered tool was deleted."""
-
-    tool_call_id: str
-    log: tuple[Mapping[str, object], ...]
-    """The call's attempts so far, as in `ToolOutcome.attempts`, this one last."""
-    tool: str
-    registered: bool
-    """Whether the tool's row in `tools` must still be there (false for in-process and inline tools)."""
-
-    @property
-    def attempt(self) -> int:
-        """Its number, from 1."""
-        return cast("int", self.log[-1]["attempt"])
-
-    @property
-    def at(self) -> int:
-        return cast("int", self.log[-1]["at"])
 
 
 @immutable

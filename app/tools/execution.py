@@ -1,7 +1,7 @@
 """The execution of one call whose arguments fit: its turn, its authorization, its attempts, and the end that they come to."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 import structlog
@@ -14,6 +14,7 @@ from app.tools.arguments import Arguments
 from app.tools.attempt import Attempt, Send, Sending, backoff_s, may_repeat
 from app.tools.authority import Call, Ruling
 from app.tools.compiled import CompiledTool
+from app.tools.dispatch import Dispatch
 from app.tools.ending import End, Live, denied, disabled, output_end, running_attempt, settled, withdrawn
 from app.tools.late import called_back
 from app.tools.reconcile import Pace, ask
@@ -96,6 +97,8 @@ class Execution:
         waiting = self._question(ruling, fresh=self._is_fresh(sent_before))
         if waiting is not None:
             return waiting
+        if self._tool.by_caller:
+            return await self._handed_over()
         end = await self._send_until_it_ends(sent_before)
         if isinstance(end, End):
             self._live.note("execution", end.status, end.code or None)
@@ -117,7 +120,14 @@ class Execution:
         rule = ApprovalRule() if ruling.ask and fresh else self._rule(fresh)
         if rule is not None:
             return asked(call, tool, rule, live, arguments, run.new_id(), ruling.why)
-        return handed_over(call, tool, live, arguments, run.new_id()) if tool.by_caller else None
+        return None
+
+    async def _handed_over(self) -> End | Waiting:
+        """The call goes to the caller, unless it may not leave: what stops a dispatch stops it."""
+        end = await self._recorded(())
+        if end is not None:
+            return end
+        return handed_over(self._call, self._tool, self._live, self._arguments, self._run.new_id())
 
     def _is_fresh(self, sent_before: int) -> bool:
         """Nobody was asked about the call yet."""
@@ -187,19 +197,19 @@ class Execution:
                     live.note("authorization", ruling.verdict, ruling.detail)
                     return self._denied(ruling)
             at = began_ms if number == 1 and tool.line is not None else now_ms()
-            end = await self._recorded(number, at)
+            end = await self._recorded((*live.attempts, running_attempt(number, at)))
             if end is not None:
                 return end
             left = ends - time.perf_counter()
             attempt = await self._attempt(send, number, at, min(tool.timeout_s, max(left, 0.001)))
 
-    async def _recorded(self, number: int, at: int) -> End | None:
-        """Journal the attempt about to be sent; the end of the call where it may not be."""
+    async def _recorded(self, log: tuple[Mapping[str, object], ...]) -> End | None:
+        """Journal that the call is about to leave; its end where it may not. `log`: its attempts, this one last."""
         tool, live = self._tool, self._live
-        log = (*live.attempts, running_attempt(number, at))
-        registered = tool.source == "registered"
         try:
-            await self._run.record_dispatch(self._call.tool_call_id, log, tool.name, registered)
+            await self._run.record_dispatch(
+                Dispatch(self._call.tool_call_id, log, tool.name, registered=tool.source == "registered")
+            )
         except ToolWithdrawn:
             return self._stopped(withdrawn(tool.name))
         except ToolDisabled as stop:

@@ -2,29 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from app.core.ids import new_id
 from app.core.principal import Principal
 from app.tools.approval import ApprovalRule
 from app.tools.authority import DEFAULT, Authority
+from app.tools.dispatch import RecordDispatch
 from app.tools.run_view import OUTSIDE, RunView
 from app.tools.store_api import StoreAccess
-
-Attempts = Sequence[Mapping[str, object]]
-"""As in `ToolOutcome.attempts`; one that has not come back has the outcome `running`."""
-
-
-class RecordDispatch(Protocol):
-    """Journals an attempt; durable when it returns, and only then is the attempt sent.
-
-    Raises `RunCancelled`, `Fenced` (the runner lets them out), or `ToolWithdrawn`, `ToolDisabled` (the call is denied).
-    """
-
-    def __call__(self, tool_call_id: str, log: Attempts, tool: str, registered: bool, /) -> Awaitable[None]:
-        """`log`: the call's attempts so far, this one last (its number and time are there)."""
-        ...
-
 
 LateResult = Callable[[str], Awaitable[Mapping[str, object] | None]]
 """By the call's id: what the tool has called back with so far."""

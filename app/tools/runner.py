@@ -21,10 +21,10 @@ from app.tools.compiled import CompiledTool
 from app.tools.ending import End, Live, earlier_attempts, outcome_of, unknown, withdrawn
 from app.tools.execution import Execution, call_time_ms, key_of_call, result_place
 from app.tools.late import late_end
-from app.tools.run_context import Attempts, RecordDispatch, ToolRunContext
+from app.tools.run_context import ToolRunContext
 from app.tools.waits import begin_live, decided, is_as_asked
 
-__all__ = ["Attempts", "BoundTools", "CallFacts", "RecordDispatch", "ToolRunContext", "call_time_ms"]
+__all__ = ["BoundTools", "CallFacts", "ToolRunContext", "call_time_ms"]
 
 
 @immutable

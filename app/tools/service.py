@@ -20,6 +20,7 @@ from app.core.registry import Registry, SecretStore, Versioned
 from app.core.trace import CURRENT, TraceContext, derived_trace_id
 from app.tools.authority import DEFAULT, Authority
 from app.tools.compiled import CompiledTool
+from app.tools.dispatch import Dispatch
 from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient
 from app.tools.plugins import PluginSet
@@ -281,9 +282,9 @@ class ToolService:
         for tool in shown:
             tool["disabled"] = stop_json(switches.get(ALL_TOOLS) or switches.get(cast("str", tool["name"])))
 
-    async def _check_switch(self, tenant: str, _call: str, _log: object, tool: str, _registered: bool, /) -> None:
+    async def _check_switch(self, tenant: str, dispatch: Dispatch, /) -> None:
         """A call outside a run has no journal; it is only stopped by what stops the others."""
-        switch = None if self._switches is None else await self._switches.stopping(tenant, tool)
+        switch = None if self._switches is None else await self._switches.stopping(tenant, dispatch.tool)
         if switch is not None:
             raise ToolDisabled(switch.said())
 

@@ -14,6 +14,7 @@ from app.core.actions import AgentAction, AgentFinish, observation_text
 from app.core.ids import new_id
 from app.core.messages import Message
 from app.core.principal import Principal
+from app.tools.dispatch import Dispatch
 from app.tools.plugin_api import ToolError, tool
 from app.tools.plugins import PluginSet
 from app.tools.runner import BoundTools, ToolRunContext
@@ -101,7 +102,7 @@ def make_tools(specs: Sequence[Json], ledger: Ledger, settings: AgentSettings) -
     return BoundTools(compiled, context)
 
 
-async def _no_record(tool_call_id: str, log: object, tool: str, registered: bool, /) -> None:
+async def _no_record(_: Dispatch, /) -> None:
     return
 
 

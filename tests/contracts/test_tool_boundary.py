@@ -6,7 +6,7 @@ import pytest
 
 from app.core.errors import Gone, InvalidRequest
 from app.core.idempotency import IdempotencyKey
-from app.runs.records import DispatchVerdict
+from app.runs.records import Dispatch, DispatchVerdict
 from app.storage.open import Stores
 from app.storage.tool_signing import OLD_SIGNS_MS
 from app.tools.port import ALL_TOOLS, Switch
@@ -37,6 +37,35 @@ async def test_a_dispatch_is_stopped_by_a_switch_of_its_tool_or_of_all_and_of_no
     stopped = await stores.runs.call(driver.run.id, 2)
     assert stopped is not None
     assert (stopped.state, stopped.attempts) == ("proposed", 0)
+
+
+async def test_what_stops_a_dispatch_stops_a_call_that_goes_to_the_caller_and_nothing_of_it_is_recorded(
+    stores: Stores,
+) -> None:
+    driver = await started(stores.runs)
+
+    async def leaves(step: int, tool: str, *, registered: bool = True) -> DispatchVerdict:
+        call = a_call(driver.run, step, tool=tool, tool_version=1)
+        result = await driver.append(calls=(call,), dispatches=(Dispatch(call.id, (), tool, registered),))
+        kept = await stores.runs.call(driver.run.id, step)
+        assert kept is not None
+        assert (kept.state, kept.attempts, kept.started_at, kept.attempt_log) == ("proposed", 0, None, [])
+        return result.dispatches[0]
+
+    assert await leaves(1, "inline", registered=False) == "sent"
+    assert await leaves(2, "local") == "withdrawn"
+    await stores.tools.put("acme", "local", {})
+    assert await leaves(3, "local") == "sent"
+    switch = await stores.switches.disable("acme", "local", "why", "me")
+    assert await leaves(4, "local") == switch
+    await stores.switches.lift("acme", "local", "me")
+    everything = await stores.switches.disable("acme", ALL_TOOLS, "", "me")
+    assert await leaves(5, "local") == everything
+    await stores.switches.lift("acme", ALL_TOOLS, "me")
+    await stores.tools.delete("acme", "local")
+    assert await leaves(6, "local") == "withdrawn"
+    await stores.runs.request_cancel("acme", driver.run.id)
+    assert await leaves(7, "inline", registered=False) == "cancelled"
 
 
 async def test_a_switch_and_a_dispatch_at_once_are_in_one_order(stores: Stores) -> None:

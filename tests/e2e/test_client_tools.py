@@ -1,17 +1,21 @@
 """Tools that the caller runs: asked about, handed over, answered, across a restart too."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from app.core.ids import new_id
+from tests.e2e.ledger import until_effects
 from tests.e2e.test_waiting import posted, resume, settled, steps_of
 from tests.e2e.test_waiting_crashes import restart
-from tests.support.bodies import calls, run_body, says, scripted
-from tests.support.server import TIMEOUT_S, RunwireServer
+from tests.support.bodies import calls, run_body, says, scripted, tool_spec
+from tests.support.server import ACME, KEYS, TIMEOUT_S, RunwireServer
+from tests.support.streams import names, read_events
+from tests.support.tool_server import ToolServer
 
 pytestmark = pytest.mark.anyio
 
@@ -163,3 +167,98 @@ async def test_an_over_long_output_is_cut_for_the_model_and_kept_whole(
     assert f"[the whole 5000 bytes: GET /runs/{run['id']}/steps/1/result]" in step["observation"]
     assert (whole.text, whole.headers["Runwire-Complete"]) == (text, "true")
     assert (step["envelope"]["meta"]["truncated"], step["envelope"]["meta"]["answered_by"]) == (True, "caller")
+
+
+# --- what stops them -------------------------------------------------------------------------------------------------
+
+
+async def registered(client: httpx.AsyncClient, **more: object) -> str:
+    name = "c" + new_id().replace("-", "")
+    made = await client.post("/tools", json=local(name, **more))
+    assert made.status_code == 201, made.text
+    return name
+
+
+async def switched_off(client: httpx.AsyncClient, name: str) -> None:
+    answer = await client.put(f"/tools/{name}/disabled", json={"disabled": True, "reason": "leaks"})
+    assert answer.status_code == 200
+
+
+async def all_switched_off(client: httpx.AsyncClient, _: str) -> None:
+    answer = await client.put("/tool-calls/disabled", json={"disabled": True, "reason": "leaks"})
+    assert answer.status_code == 200
+
+
+async def deleted(client: httpx.AsyncClient, name: str) -> None:
+    assert (await client.delete(f"/tools/{name}")).status_code == 204
+
+
+STOPS = [(switched_off, "tool_disabled"), (all_switched_off, "tool_disabled"), (deleted, "tool_withdrawn")]
+
+
+@pytest.mark.parametrize(("stop", "code"), STOPS)
+async def test_what_stops_a_tool_stops_its_hand_over_to_the_caller(
+    own: RunwireServer, own_tools: ToolServer, stop: Callable[[httpx.AsyncClient, str], Awaitable[None]], code: str
+) -> None:
+    """Of a run that began before, in its next round; and of a call that was approved in the meantime."""
+    async with asyncio.timeout(TIMEOUT_S), own.client() as client:
+        name, asking = await registered(client), await registered(client, **ASKS)
+        hold = tool_spec("hold", own_tools.url("/hold"))
+        script = scripted(calls(("hold", {})), calls((name, {"path": "a"})), says("done"))
+        begun = (await client.post("/runs", json=run_body(script, hold, name))).json()
+        waits = await handed(client, asking, name=asking)
+        await until_effects(own_tools, "hold", count=1)
+        await stop(client, name)
+        await stop(client, asking)
+        own_tools.release()
+        run = await settled(client, begun)
+        assert (run["status"], run["interrupts"]) == ("success", [])
+        step = (await client.get(f"/runs/{run['id']}/steps/2")).json()
+        assert (step["status"], step["error"]["code"], step["attempts"]) == ("denied", code, [])
+        told = read_events((await client.get(f"/runs/{run['id']}/stream")).content)
+        assert "interrupt" not in names(told)
+        run = await answer(client, waits, decision="approve")
+        assert (run["status"], run["interrupts"]) == ("success", [])
+        step = (await client.get(f"/runs/{run['id']}/steps/1")).json()
+        assert (step["status"], step["error"]["code"]) == ("denied", code)
+
+
+async def test_the_servers_own_switch_stops_them_too(tmp_path: Path) -> None:
+    with RunwireServer.open(tmp_path, env={"RUNWIRE_TOOLS_DISABLED": "true"}) as server:
+        async with asyncio.timeout(TIMEOUT_S), server.client() as client:
+            run = await handed(client, local())
+            assert (run["status"], run["interrupts"]) == ("success", [])
+            (step,) = await steps_of(client, run)
+    assert (step["status"], step["error"]["code"]) == ("denied", "tool_disabled")
+
+
+async def test_a_scope_that_the_callers_key_has_lost_stops_the_hand_over(own: RunwireServer) -> None:
+    spec = local(scopes=["files:read"], **ASKS)
+    async with asyncio.timeout(2 * TIMEOUT_S):
+        async with own.client() as client:
+            run = await handed(client, spec)
+            asked(run, "tool_approval")
+        keys = KEYS.replace(f"{ACME}:acme", f"{ACME}:acme:runs:read runs:write tools:write")
+        own.kill()
+        own.env = {**own.env, "RUNWIRE_API_KEYS": keys}
+        own.start()
+        async with own.client() as client:
+            run = await answer(client, run, decision="approve")
+            assert (run["status"], run["interrupts"]) == ("success", [])
+            (step,) = await steps_of(client, run)
+    assert (step["status"], step["error"]["code"]) == ("denied", "missing_scope")
+
+
+@pytest.mark.parametrize("stop", [stop for stop, _ in STOPS])
+async def test_the_answer_to_a_call_that_is_out_is_taken_whatever_became_of_the_tool(
+    own: RunwireServer, stop: Callable[[httpx.AsyncClient, str], Awaitable[None]]
+) -> None:
+    """What it did has happened: to refuse the answer would only hide that."""
+    async with asyncio.timeout(TIMEOUT_S), own.client() as client:
+        name = await registered(client)
+        run = await handed(client, name, name=name)
+        asked(run, "client_tool")
+        await stop(client, name)
+        run = await answer(client, run, decision="respond", output="it was deleted")
+        (step,) = await steps_of(client, run)
+    assert (run["status"], step["status"], step["observation"]) == ("success", "success", "it was deleted")

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 from app.agent.ports import PlannedCall, ToolOutcome, Waiting
 from app.core.actions import AgentAction
@@ -12,10 +11,11 @@ from app.core.idempotency import IdempotencyKey
 from app.core.ids import new_id
 from app.core.principal import Principal
 from app.core.registry import Versioned
+from app.tools.dispatch import Dispatch
 from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient
 from app.tools.plugins import PluginSet
-from app.tools.runner import Attempts, BoundTools, ToolRunContext
+from app.tools.runner import BoundTools, ToolRunContext
 from app.tools.service import ToolService
 
 ME = Principal("acme", "key-1")
@@ -90,15 +90,16 @@ class MemorySecrets:
 
 @dataclass(slots=True)
 class Journal:
-    """Remembers dispatches; raises `refuse` instead where one is set."""
+    """Remembers dispatches, `(call, attempt, tool, registered)`, attempt 0 for a call handed to the caller; raises `refuse` instead where one is set."""
 
     dispatches: list[tuple[str, int, str, bool]] = field(default_factory=list[tuple[str, int, str, bool]])
     refuse: Exception | None = None
 
-    async def record(self, tool_call_id: str, log: Attempts, tool: str, registered: bool, /) -> None:
+    async def record(self, dispatch: Dispatch, /) -> None:
         if self.refuse is not None:
             raise self.refuse
-        self.dispatches.append((tool_call_id, cast("int", log[-1]["attempt"]), tool, registered))
+        number = dispatch.attempt if dispatch.log else 0
+        self.dispatches.append((dispatch.tool_call_id, number, dispatch.tool, dispatch.registered))
 
 
 @dataclass(slots=True)

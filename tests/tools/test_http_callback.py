@@ -21,10 +21,11 @@ from app.agent.ports import PlannedCall, ToolOutcome
 from app.core.actions import AgentAction
 from app.core.errors import ToolWithdrawn
 from app.core.ids import new_id
+from app.tools.dispatch import Dispatch
 from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient, read_answer
 from app.tools.result import KEPT_BYTES
-from app.tools.runner import Attempts, BoundTools
+from app.tools.runner import BoundTools
 from app.tools.service import ToolService
 from tests.support.tool_server import ToolServer
 from tests.tools.support import ME, Bench, Journal, MemoryRegistry, MemorySecrets, call, ran, spec
@@ -192,8 +193,8 @@ async def test_the_one_connection_is_kept_alive(server: ToolServer) -> None:
 
 async def test_a_withdrawal_between_attempts_stops_the_next_one(server: ToolServer) -> None:
     class Once(Journal):
-        async def record(self, tool_call_id: str, log: Attempts, tool: str, registered: bool, /) -> None:
-            if len(log) > 1:
+        async def record(self, dispatch: Dispatch, /) -> None:
+            if len(dispatch.log) > 1:
                 raise ToolWithdrawn("gone")
 
     outcome, effects = await run(server, "/500", READ, journal=Once())
