@@ -27,14 +27,15 @@ from app.agent.trimming import Trimmer
 from app.core.actions import AgentAction, AgentFinish, AgentStep, observation_text
 from app.core.errors import InvalidRequest, RunwireError
 from app.core.json import decode_strict, encode
+from app.core.leash import let_go
 from app.core.messages import Message
 
 PluginFailure = Callable[[str, BaseException | str], RunwireError]
 """(plugin, its exception or what is wrong) -> the error that ends the run; the exception's text is for the log only."""
 
 
-CLOSE_S = 1.0
-"""Longest wait for a function that was cancelled; one that goes on all the same is left behind."""
+CLOSE_S = 1.5
+"""Longest wait for a function that was cancelled: it may itself have to wait for a model that is on a leash."""
 
 
 def being_cancelled() -> bool:
@@ -74,10 +75,7 @@ class PluginPlanner:
                 yield delta
             yield await task
         finally:
-            task.cancel()
-            await asyncio.wait([task], timeout=CLOSE_S)
-            if task.done() and not task.cancelled():
-                task.exception()  # it was raised above, or the run ends for another reason
+            await let_go(task, "planner", self._plugin.name, grace_s=CLOSE_S)
 
     async def conclude(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
         """A last word is not a plugin's: what it would need for that, its prompt, is its own. The fixed text stands."""

@@ -24,6 +24,9 @@ from app.wiring import build
 STREAMS_CLOSE_S = 1.0
 """After a signal: how long readiness is 503 and streams are told before the listener closes."""
 
+LAST_TASKS_S = 0.2
+"""After the stop: how long what plugins still have at work may clean up before the process ends."""
+
 TCP_USER_TIMEOUT_MS = 30_000
 """A peer that acknowledges nothing for so long is dropped by the kernel: half-open connections, readers that stalled."""
 
@@ -156,7 +159,7 @@ def base_url(sock: socket.socket) -> str:
 
 
 def run_server(settings: Settings) -> int:
-    """`serve` on uvloop, with logs configured."""
+    """`serve` on uvloop, with logs configured. The process should end when it returns: what does not stop is still there."""
     import uvloop
 
     configure(settings.log_level, settings.log_format, known_secrets(settings, os.environ))
@@ -168,9 +171,18 @@ def run_server(settings: Settings) -> int:
         await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             await _greet(settings, ready.result())
-        return await serving
+        code = await serving
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=LAST_TASKS_S)
+        return code
 
-    return uvloop.run(main())
+    # Not `uvloop.run`: it waits for every task and every thread there is, and a plugin's may never stop.
+    loop = uvloop.new_event_loop()
+    asyncio.set_event_loop(loop)
+    return loop.run_until_complete(main())
 
 
 async def _greet(settings: Settings, url: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import structlog
 
@@ -14,12 +14,10 @@ from app.core.plugins import PluginError, load_plugins
 from app.models.failures import clean
 from app.models.plugin_api import ModelPlugin
 from app.models.plugin_items import DELTAS, WrongItem, checked_answer, checked_delta
+from app.models.plugin_stream import END, PluginStream
 from app.models.spec import PROVIDERS
 
 ENTRY_POINT_GROUP = "runwire.models"
-
-CLOSE_S = 5.0
-"""How long a plugin's generator may take to close."""
 
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -89,11 +87,14 @@ class PluginModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelAnswer]:
         """Raises `ModelError`: the plugin's own, `model_plugin_failed`, `model_invalid_response`."""
         answer: ModelAnswer | None = None
-        items = self._open(request)
+        items = PluginStream(self._open(request), self._provider)
         try:
             while True:
-                item = await self._next(items)
-                if item is _END:
+                try:
+                    item = await items.next()
+                except (Exception, SystemExit) as error:  # noqa: BLE001  # the named boundary: foreign code behind it
+                    raise _failure(self._provider, error) from None
+                if item is END:
                     break
                 if answer is not None:
                     raise _invalid(self._provider, "it went on after its ModelAnswer, which must be the last")
@@ -109,7 +110,7 @@ class PluginModel:
                 if request.stream:
                     yield delta
         finally:
-            await self._close(items)
+            await items.close()
         if answer is None:
             raise _invalid(self._provider, "it ended without a ModelAnswer")
         yield answer
@@ -124,37 +125,6 @@ class PluginModel:
         if asyncio.iscoroutine(items):
             items.close()  # else Python warns that nobody awaited it
         raise _invalid(self._provider, "its `stream` is not an async generator")
-
-    async def _next(self, items: AsyncGenerator[object]) -> object:
-        try:
-            item: object = await anext(items, _END)
-        except asyncio.CancelledError as error:
-            if _being_cancelled():
-                raise
-            raise _failure(self._provider, error) from None
-        except (Exception, SystemExit) as error:
-            if _being_cancelled():
-                raise asyncio.CancelledError from error
-            raise _failure(self._provider, error) from None
-        if _being_cancelled():  # the plugin took the cancellation for its own and went on
-            raise asyncio.CancelledError
-        return item
-
-    async def _close(self, items: AsyncGenerator[object]) -> None:
-        """Let the plugin clean up; what goes wrong there is no concern of the run, which has its answer or its end."""
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                await items.aclose()
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # the named boundary: foreign code behind it
-            _log.warning("model_plugin_not_closed", provider=self._provider, exc_info=error)
-
-
-_END: Any = object()
-
-
-def _being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _invalid(provider: str, detail: str) -> ModelError:

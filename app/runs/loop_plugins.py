@@ -24,6 +24,7 @@ from app.agent.trimming import ChooseSteps, StepResult
 from app.core.actions import AgentStep
 from app.core.errors import PluginFailed
 from app.core.ids import NAME_PATTERN, new_id
+from app.core.leash import leashed
 from app.core.plugins import PluginError, load_plugins
 from app.runs.spec import AGENT_TYPES
 
@@ -87,7 +88,7 @@ class LoopPlugins:
             try:
                 told: object = plugin.function(said)
                 if inspect.isawaitable(told):
-                    told = await told
+                    told = await leashed(told, "parsing error handler", name)
             except asyncio.CancelledError as failed:
                 if being_cancelled():
                     raise

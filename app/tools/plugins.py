@@ -18,6 +18,7 @@ from app.core.errors import InvalidRequest
 from app.core.events import EventType
 from app.core.ids import NAME_PATTERN
 from app.core.json import encode
+from app.core.leash import leashed
 from app.core.plugins import PluginError, load_plugins
 from app.core.values import immutable
 from app.tools.approval import rule_of
@@ -138,7 +139,7 @@ class PluginExecutor:
             async with timer:
                 if self.signature.is_async:
                     call = cast("Callable[..., Coroutine[Any, Any, object]]", self.function)
-                    output = await call(**arguments)
+                    output = await leashed(call(**arguments), "tool", sending.tool)
                 else:
                     work = functools.partial(contextvars.copy_context().run, self.function, **arguments)
                     output = await asyncio.get_running_loop().run_in_executor(self.threads, work)

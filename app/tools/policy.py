@@ -10,6 +10,7 @@ from typing import Literal, cast
 import structlog
 
 from app.core.ids import new_id
+from app.core.leash import leashed
 from app.core.plugins import PluginError, load_plugins
 from app.core.values import immutable
 from app.tools.policy_api import PolicyRequest, PolicyVerdict, ToolPolicy
@@ -66,7 +67,7 @@ class Policy:
         request_id = new_id()
         try:
             async with asyncio.timeout(self._answer_s):
-                ruling = _read(await self._answer(request()))
+                ruling = _read(await leashed(self._answer(request()), "policy", self.name))
         except TimeoutError:
             _log.error("tool_policy_failed", policy=self.name, request_id=request_id, error="it took too long")
             return PolicyRuling("failed", f"no answer in time (request {request_id})")
