@@ -4,6 +4,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 
+import structlog
 from pydantic import SecretStr
 
 from app import __version__
@@ -44,8 +45,11 @@ from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient
 from app.tools.plugins import PluginSet
 from app.tools.policy import Policy
+from app.tools.public import shadowed_by_plugin
 from app.tools.service import ToolService
 from app.tools.switches import SwitchService
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 DEMO_AGENT: dict[str, object] = {
     "name": "demo",
@@ -88,6 +92,8 @@ class Parts:
     async def start(self) -> None:
         """Raises `Unavailable` (`database_in_use`, `storage_unavailable`, `schema_unknown`)."""
         await self.database.start()
+        for name in await self.services.tools.shadowed():
+            _log.warning("tool_shadowed", tool=name, reason=shadowed_by_plugin(name))
         if self.settings.demo:
             await self._register_demo_agent()
         await self.dispatcher.start()

@@ -1,7 +1,7 @@
 """The check of `runwire config check`: the settings as they are in force, without their secrets, and what is wrong."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import SecretStr
 
@@ -9,7 +9,9 @@ from app.cli.serve import EXIT_SETTINGS as EXIT_UNUSABLE
 from app.core.errors import RunwireError
 from app.core.values import immutable
 from app.settings import Settings, SettingsError, name_warnings, read, unsafe, variable_of
-from app.tools.plugins import PluginError
+from app.storage.look import registered_tools
+from app.tools.plugins import PluginError, PluginSet
+from app.tools.public import shadowed_by_plugin
 from app.wiring import build
 
 __all__ = ["EXIT_UNUSABLE", "EXIT_WARNINGS", "Check", "Setting", "examine", "lines", "redacted"]
@@ -57,11 +59,19 @@ def examine(environ: Mapping[str, str] | None = None, **overrides: object) -> Ch
         for name in Settings.model_fields
     )
     errors = unsafe(settings)
+    shadowed: list[str] = []
     try:
-        build(settings).plugins.close()
+        plugins = build(settings).plugins
+        plugins.close()
+        shadowed += [shadowed_by_plugin(name) for name in _registered(settings, plugins) if plugins.get(name)]
     except (SettingsError, PluginError, RunwireError) as error:
         errors.append(str(error))
-    return Check(shown, (*warnings, *_risks(settings)), tuple(errors))
+    return Check(shown, (*warnings, *_risks(settings), *shadowed), tuple(errors))
+
+
+def _registered(settings: Settings, plugins: PluginSet) -> Sequence[str]:
+    """In name order. Without plugins nobody asks."""
+    return sorted(registered_tools(settings.database_url)) if plugins.names else ()
 
 
 def _risks(settings: Settings) -> list[str]:

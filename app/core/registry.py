@@ -52,6 +52,10 @@ class Registry(Protocol):
         """False when unknown."""
         ...
 
+    async def names_in_use(self) -> Sequence[str]:
+        """The names not deleted of all tenants, each once: for the operator, not for callers."""
+        ...
+
 
 class SecretStore(Protocol):
     """One encrypted table of secrets; everything else holds references."""

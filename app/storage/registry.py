@@ -39,6 +39,7 @@ class _Queries:
         self.retire = Statement(retired.values(live=0))
         self.delete = Statement(retired.values(live=DELETED))
         self.insert = Statement(insert(table))
+        self.names = Statement(select(c.name).where(c.live == 1).distinct())
 
 
 class SqlRegistry:
@@ -73,6 +74,9 @@ class SqlRegistry:
     async def delete(self, tenant: str, name: str) -> bool:
         values = {"of_tenant": tenant, "of_name": name}
         return await self._db.write(lambda tx: tx.one(self._q.delete, values) is not None)
+
+    async def names_in_use(self) -> Sequence[str]:
+        return [row[0] for row in await self._db.read(lambda tx: tx.all(self._q.names, {}))]
 
     def _create(
         self, tx: Tx, tenant: str, name: str, spec: dict[str, object], key: IdempotencyKey | None, now: int

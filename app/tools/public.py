@@ -7,8 +7,11 @@ from app.core.registry import Versioned
 from app.tools.compiled import CompiledTool
 
 
-def registered_json(tool: Versioned) -> dict[str, object]:
-    """The stored spec with its secrets left out, `version`, `source` and `created_at` (RFC 3339)."""
+def registered_json(tool: Versioned, *, shadowed: bool = False) -> dict[str, object]:
+    """The stored spec with its secrets left out, `version`, `source` and `created_at` (RFC 3339).
+
+    `shadowed`: a plugin of its name serves in its place.
+    """
     body = {name: value for name, value in tool.spec.items() if name != "signing_secret"}
     if body["http"] is not None:
         http = dict(cast("dict[str, object]", body["http"]))
@@ -19,8 +22,17 @@ def registered_json(tool: Versioned) -> dict[str, object]:
         body["http"] = http
     body["version"] = tool.version
     body["source"] = "registered"
+    body["shadowed"] = shadowed
     body["created_at"] = rfc3339(tool.created_at)
     return body
+
+
+def shadowed_by_plugin(name: str) -> str:
+    """For the operator: what a registered tool's name being a plugin's means, and what to do."""
+    return (
+        f"The plugin tool {name} serves in the place of a registered tool of that name."
+        f" Rename one, or remove the registered one with DELETE /tools/{name}."
+    )
 
 
 def plugin_json(tool: CompiledTool) -> dict[str, object]:
@@ -47,5 +59,6 @@ def plugin_json(tool: CompiledTool) -> dict[str, object]:
         "max_result_bytes": tool.max_result_bytes,
         "version": None,
         "source": "plugin",
+        "shadowed": False,
         "created_at": None,
     }

@@ -42,7 +42,10 @@ CACHED = 4096
 
 
 class ToolService:
-    """Use cases of tools. Another tenant's tools are absent; plugins belong to everyone and cannot be changed."""
+    """Use cases of tools. Another tenant's tools are absent; plugins belong to everyone and cannot be changed.
+
+    A plugin serves in the place of a registered tool of its name, which is kept: it serves again when the plugin is gone.
+    """
 
     def __init__(
         self,
@@ -123,10 +126,15 @@ class ToolService:
             return await self._shown_once(versioned), created
         return registered_json(versioned), created
 
-    async def get(self, principal: Principal, name: str) -> dict[str, object]:
-        """Raises `NotFound` (`tool_not_found`)."""
+    async def get(self, principal: Principal, name: str, *, source: str | None = None) -> dict[str, object]:
+        """`source`: as of `list`; `None`: the one that serves. Raises `NotFound` (`tool_not_found`)."""
         plugin = self._plugins.get(name)
-        shown = registered_json(await self._newest(principal.tenant, name)) if plugin is None else plugin_json(plugin)
+        if source == "registered" or (source is None and plugin is None):
+            shown = registered_json(await self._newest(principal.tenant, name), shadowed=plugin is not None)
+        elif plugin is not None:
+            shown = plugin_json(plugin)
+        else:
+            raise _not_found(name)
         await self._add_stops(principal.tenant, [shown])
         return shown
 
@@ -141,7 +149,8 @@ class ToolService:
         found: dict[str, dict[str, object]] = {}
         if source != "plugin":
             rows = await self._registry.page(principal.tenant, after=after, limit=limit + 1)
-            found = {row.name: registered_json(row) for row in rows}
+            shadowed = self._plugins.get
+            found = {row.name: registered_json(row, shadowed=shadowed(row.name) is not None) for row in rows}
         if source != "registered":
             for name in self._plugins.names:
                 plugin = self._plugins.get(name)
@@ -153,10 +162,13 @@ class ToolService:
         return page, names[limit - 1] if len(names) > limit else None
 
     async def delete(self, principal: Principal, name: str) -> None:
-        """Raises `NotFound` (`tool_not_found`), `Conflict` (`plugin_tool`). Its next call in a run is denied."""
-        if self._plugins.get(name) is not None:
-            raise _plugin_conflict(name)
-        old = await self._newest(principal.tenant, name)
+        """Delete a registered tool, also one whose name a plugin has. Its next call in a run is denied.
+
+        Raises `NotFound` (`tool_not_found`), `Conflict` (`plugin_tool`: there is only the plugin).
+        """
+        old = await self._registry.get(principal.tenant, name)
+        if old is None:
+            raise _not_found(name) if self._plugins.get(name) is None else _plugin_conflict(name)
         if not await self._registry.delete(principal.tenant, name):
             raise _not_found(name)
         await self._secrets.forget_all(principal.tenant, old.spec)
@@ -173,6 +185,12 @@ class ToolService:
         tool = await self._newest(principal.tenant, name)
         secret, until, replayed = await self._secrets.rotate(principal.tenant, tool.spec, idempotency)
         return {"signing_secret": secret, "old_secret_expires_at": rfc3339(until)}, replayed
+
+    async def shadowed(self) -> Sequence[str]:
+        """Names under which tenants have registered tools that a plugin keeps from serving."""
+        if not self._plugins.names:
+            return ()
+        return sorted(name for name in await self._registry.names_in_use() if self._plugins.get(name) is not None)
 
     # --- runs ------------------------------------------------------------------------------------------------------
 

@@ -169,7 +169,7 @@ async def test_the_quickstart_registers_an_agent_and_runs_it(demo: RunwireServer
 async def test_the_quickstarts_plugin_is_found_and_answers(tmp_path: Path) -> None:
     (source,) = blocks(QUICKSTART, "python")
     (start,) = [block for block in blocks(QUICKSTART) if "RUNWIRE_PLUGINS" in block]
-    (call,) = [block for block in blocks(QUICKSTART) if "invoke lookup_order" in block]
+    (call,) = [block for block in blocks(QUICKSTART) if "invoke find_order" in block]
     (tmp_path / "my_tools.py").write_text(source, encoding="utf-8")
     assert start.split()[:3] == ["RUNWIRE_PLUGINS=my_tools", ".venv/bin/runwire", "serve"]
     with RunwireServer.open(tmp_path, keys="", env={"RUNWIRE_PLUGINS": "my_tools"}, args=("--demo",)) as server:

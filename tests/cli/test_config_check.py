@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +15,8 @@ from app.settings import Settings, SettingsError, load, variable_of
 from app.tools.plugins import PluginError
 from app.wiring import build
 from tests.cli.command import Result, runwire
+from tests.support.bodies import tool_spec
+from tests.support.server import RunwireServer
 
 pytestmark = pytest.mark.anyio
 
@@ -157,6 +160,29 @@ async def test_nothing_is_made_or_connected_to(tmp_path: Path) -> None:
     assert (await check(tmp_path, **env)).code == 0
     assert (await check(tmp_path, RUNWIRE_DATABASE_URL="postgresql://nobody@127.0.0.1:1/x", **env)).code == 0
     assert os.listdir(tmp_path) == []
+
+
+async def test_a_plugin_that_hides_a_registered_tool_is_a_warning(tmp_path: Path) -> None:
+    plugins = {"RUNWIRE_PLUGINS": "tests.e2e.plugin_tools"}
+    with RunwireServer.open(tmp_path, keys="", env={"RUNWIRE_PLUGINS": ""}) as server:
+        async with server.client(None) as client:
+            for name in ("echo", "own_tool"):
+                made = await client.post("/tools", json=tool_spec(name, "https://tools.example.com/x"))
+                assert made.status_code == 201, made.text
+        running = await check(tmp_path, "--strict", **plugins)
+        server.kill(signal.SIGTERM)
+    before = files_of(tmp_path / ".runwire")
+    stopped = await check(tmp_path, "--strict", **plugins)
+    for result in (running, stopped):
+        assert result.code == 1
+        assert "warning: The plugin tool echo serves in the place of a registered tool of that name." in result.err
+        assert "own_tool" not in result.err
+    assert files_of(tmp_path / ".runwire") == before
+    assert (await check(tmp_path, "--strict")).code == 0
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 async def test_postgres_without_a_secret_key_is_a_warning(tmp_path: Path) -> None:

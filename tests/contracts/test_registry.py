@@ -101,6 +101,14 @@ async def test_another_tenants_names_are_absent(registry: Registry) -> None:
     assert (await registry.create("acme", "x", {}, None))[0].version == 1
 
 
+async def test_names_in_use_are_those_of_every_tenant_that_are_not_deleted(registry: Registry) -> None:
+    for tenant, name in (("acme", "x"), ("other", "x"), ("other", "y"), ("acme", "gone")):
+        await registry.create(tenant, name, {}, None)
+    await registry.put("acme", "x", {"v": 2})
+    await registry.delete("acme", "gone")
+    assert sorted(await registry.names_in_use()) == ["x", "y"]
+
+
 async def test_tools_and_agents_do_not_share_names(stores: Stores) -> None:
     await stores.tools.create("acme", "x", {}, None)
     assert await stores.agents.get("acme", "x") is None

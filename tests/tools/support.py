@@ -69,6 +69,9 @@ class MemoryRegistry:
         self.deleted.add((tenant, name))
         return known
 
+    async def names_in_use(self) -> Sequence[str]:
+        return sorted({name for tenant, name in self.rows if (tenant, name) not in self.deleted})
+
 
 class MemorySecrets:
     """`SecretStore` in memory."""

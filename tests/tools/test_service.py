@@ -60,6 +60,7 @@ async def test_a_created_tool_shows_its_secret_once() -> None:
             "idempotent": False,
             "version": 1,
             "source": "registered",
+            "shadowed": False,
             "created_at": IsStr(regex=r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"),
         }
     )

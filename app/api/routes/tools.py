@@ -19,6 +19,7 @@ from app.tools.spec import ToolSpec
 
 router = APIRouter(tags=["tools"], route_class=CheckedRoute)
 ToolName = Annotated[str, Path(max_length=64)]
+Source = Annotated[Literal["registered", "plugin"] | None, Query()]
 
 
 def _object(body: object) -> dict[str, object]:
@@ -39,7 +40,7 @@ async def create_tool(request: Request) -> Response:
 @router.get("/tools", summary="List tools, registered and plugins")
 async def list_tools(
     request: Request,
-    source: Annotated[Literal["registered", "plugin"] | None, Query()] = None,
+    source: Source = None,
     limit: Limit = 20,
     after: After = None,
 ) -> Response:
@@ -50,8 +51,8 @@ async def list_tools(
 
 
 @router.get("/tools/{name}", summary="Get a tool")
-async def get_tool(request: Request, name: ToolName) -> Response:
-    tool = await services_of(request).tools.get(authenticate(request, "tools:read"), name)
+async def get_tool(request: Request, name: ToolName, source: Source = None) -> Response:
+    tool = await services_of(request).tools.get(authenticate(request, "tools:read"), name, source=source)
     return Response(encode(tool), media_type="application/json")
 
 
