@@ -25,9 +25,10 @@ class Registry(Protocol):
 
     async def create(
         self, tenant: str, name: str, spec: dict[str, object], idempotency: IdempotencyKey | None
-    ) -> tuple[Versioned, bool]:
-        """Version 1 (or the next one, where the name was deleted before). `True`: a replay of the same key and body.
+    ) -> tuple[Versioned, int | None]:
+        """Version 1 (or the next one, where the name was deleted before).
 
+        A replay of the same key and body gives the newest version, and the number of the one that the key made.
         Raises `Conflict` with code `<kind>_exists`, `InvalidRequest` (`idempotency_mismatch`).
         """
         ...

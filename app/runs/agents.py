@@ -59,8 +59,8 @@ class AgentService:
         """Raises `Conflict` (`agent_exists`), `InvalidRequest`. `True`: a replay."""
         spec = check(RegisteredAgentSpec, body)
         stored = await self._stored(principal, spec)
-        record, replayed = await self._registry.create(principal.tenant, spec.name, stored, idempotency)
-        return self._public(record), replayed
+        record, first = await self._registry.create(principal.tenant, spec.name, stored, idempotency)
+        return self._public(record), first is not None
 
     async def put(self, principal: Principal, name: str, given: object) -> tuple[dict[str, object], bool]:
         """A new version. `name` in the body may be left out, but must not differ."""

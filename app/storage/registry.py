@@ -53,7 +53,7 @@ class SqlRegistry:
 
     async def create(
         self, tenant: str, name: str, spec: dict[str, object], idempotency: IdempotencyKey | None
-    ) -> tuple[Versioned, bool]:
+    ) -> tuple[Versioned, int | None]:
         now = self._clock()
         return await self._db.write(lambda tx: self._create(tx, tenant, name, spec, idempotency, now))
 
@@ -80,14 +80,15 @@ class SqlRegistry:
 
     def _create(
         self, tx: Tx, tenant: str, name: str, spec: dict[str, object], key: IdempotencyKey | None, now: int
-    ) -> tuple[Versioned, bool]:
+    ) -> tuple[Versioned, int | None]:
         if key is not None:
             made = idempotency.find(tx, key, now)
             if made is not None:
                 # As it is now; where it was deleted since, the key counts as unused, as it does for runs.
-                found = self._live(tx, tenant, made.rpartition(":")[0])
+                first, _, version = made.rpartition(":")
+                found = self._live(tx, tenant, first)
                 if found is not None:
-                    return found, True
+                    return found, int(version)
         if self._live(tx, tenant, name) is not None:
             raise Conflict(
                 f"The {self._kind} {name} exists already; replace it with PUT or choose another name.",
@@ -96,7 +97,7 @@ class SqlRegistry:
         created, _ = self._add(tx, tenant, name, spec, now)
         if key is not None:
             idempotency.keep(tx, key, f"{name}:{created.version}", now)
-        return created, False
+        return created, None
 
     def _add(self, tx: Tx, tenant: str, name: str, spec: dict[str, object], now: int) -> tuple[Versioned, bool]:
         """Insert the next version as the live one; whether no other was live."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 import orjson
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from app.core.errors import Gone
 from app.core.idempotency import IdempotencyKey
 from app.storage import idempotency
 from app.storage.database import Database, Tx
@@ -96,9 +95,7 @@ def _rotate(tx: Tx, tenant: str, family: str, ref: str, key: IdempotencyKey | No
 
 def _made_before(rows: Sequence[Row], made: str) -> Rotation:
     ref, _, until = made.partition(":")
-    if all(_ref(row) != ref for row in rows):
-        raise Gone("The secret that this Idempotency-Key made was replaced since; use a new key to make another.")
-    return Rotation(ref, int(until))
+    return Rotation(ref if rows and _ref(rows[0]) == ref else None, int(until))
 
 
 def _forget(tx: Tx, tenant: str, family: str) -> None:

@@ -67,9 +67,10 @@ class SigningSecret:
 
 @immutable
 class Rotation:
-    """What a rotation made: by now, when it is told again."""
+    """What a rotation made."""
 
-    ref: str
+    ref: str | None
+    """`None` where it is told again after another rotation: its secret is not the newest any more, and not for showing."""
     old_expires_at: int
 
 
@@ -85,8 +86,7 @@ class SigningStore(Protocol):
     ) -> tuple[Rotation, bool]:
         """Sign with `ref` from now on, and with the newest one before it for another 24 h; any older one is deleted.
 
-        `True`: a replay of the same key and body, and `ref` is not used. Raises `InvalidRequest`
-        (`idempotency_mismatch`), `Gone` (what the key made is no longer kept).
+        `True`: a replay of the same key and body, and `ref` is not used. Raises `InvalidRequest` (`idempotency_mismatch`).
         """
         ...
 

@@ -106,10 +106,11 @@ class SpecSecrets:
 
     async def rotate(
         self, tenant: str, spec: Mapping[str, object], idempotency: IdempotencyKey | None
-    ) -> tuple[str, int, bool]:
+    ) -> tuple[str | None, int, bool]:
         """The new signing secret of a tool, the end of the old one's time, and whether this was a replay.
 
-        Raises `Conflict` where its calls are not signed, `InvalidRequest`, `Gone` as `SigningStore.rotate`.
+        A replay has no secret where another rotation came since. Raises `Conflict` where its calls are not signed,
+        `InvalidRequest` as `SigningStore.rotate`, `Gone` where another rotation comes just now.
         """
         family = _ref(spec.get("signing_secret"))
         if family is None or self._rotations is None:
@@ -125,10 +126,18 @@ class SpecSecrets:
         keys = self._rotating.get((tenant, family))
         if keys is not None:
             await keys.refresh(0.0)
-        secret = await self._store.get(tenant, made.ref)
-        if secret is None:
+        secret = None if made.ref is None else await self._store.get(tenant, made.ref)
+        if secret is None and not replayed:
             raise Gone("The new secret was replaced meanwhile; rotate again.")
         return secret, made.old_expires_at, replayed
+
+    async def unrotated(self, tenant: str, spec: Mapping[str, object]) -> str | None:
+        """The signing secret that a spec came with; `None` once a rotation has put another in its place."""
+        family = _ref(spec.get("signing_secret"))
+        if family is None:
+            return None
+        rotated = () if self._rotations is None else await self._rotations.secrets_of(tenant, family)
+        return None if rotated and rotated[0].ref != family else await self._store.get(tenant, family)
 
     async def _signing(self, tenant: str, family: str) -> list[tuple[str, int | None]]:
         """Secrets with the ends of their times, newest first; empty when they are gone."""

@@ -84,6 +84,7 @@ class ToolService:
     ) -> tuple[dict[str, object], bool]:
         """Register a tool; its public JSON with `signing_secret`, and whether this was a replay of the same request.
 
+        A replay shows the secret that was first shown, `None` once another one has taken its place.
         Raises `InvalidRequest`, `NotSupported`, `Conflict` (`tool_exists`).
         """
         spec = read_spec(body, self._egress)
@@ -92,13 +93,17 @@ class ToolService:
         _require_token(spec)
         stored = await self._secrets.put(principal.tenant, spec, made=True)
         try:
-            versioned, replayed = await self._registry.create(principal.tenant, spec.name, stored.spec, idempotency)
+            versioned, first = await self._registry.create(principal.tenant, spec.name, stored.spec, idempotency)
         except BaseException:
             await self._secrets.forget(principal.tenant, stored.fresh)
             raise
-        if replayed:
-            await self._secrets.forget(principal.tenant, stored.fresh)
-        return await self._shown_once(versioned), replayed
+        if first is None:
+            return await self._shown_once(versioned), False
+        await self._secrets.forget(principal.tenant, stored.fresh)
+        made = await self._registry.version(principal.tenant, spec.name, first)
+        same = made is not None and made.spec["signing_secret"] == versioned.spec["signing_secret"]
+        secret = await self._secrets.unrotated(principal.tenant, versioned.spec) if same else None
+        return {**registered_json(versioned), "signing_secret": secret}, True
 
     async def put(self, principal: Principal, name: str, body: Mapping[str, object]) -> tuple[dict[str, object], bool]:
         """Replace or create; `True` when it was new. Runs in flight keep their version.
@@ -178,6 +183,7 @@ class ToolService:
     ) -> tuple[dict[str, object], bool]:
         """A new signing secret, shown once, beside which the old one signs for 24 h; and whether this was a replay.
 
+        A replay shows the same secret, `None` once another one has taken its place.
         Raises `NotFound` (`tool_not_found`), `Conflict` (`plugin_tool`, `conflict`), `Gone`.
         """
         if self._plugins.get(name) is not None:

@@ -113,11 +113,49 @@ async def test_a_replayed_rotation_gives_the_same_secret_and_rotates_nothing(
     assert accepts(old, request)
     other = await client.post(f"/tools/{name}/rotate-secret", headers=key, content=b"{}")
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
-    await rotate(client, name)
-    assert (await client.post(f"/tools/{name}/rotate-secret", headers=key)).json() == first.json()
-    await rotate(client, name)
-    gone = await client.post(f"/tools/{name}/rotate-secret", headers=key)
-    assert (gone.status_code, gone.json()["code"]) == (410, "gone")
+    for _ in range(2):
+        await rotate(client, name)
+        late = await client.post(f"/tools/{name}/rotate-secret", headers=key)
+        assert (late.status_code, late.headers["idempotency-replayed"]) == (200, "true")
+        assert late.json() == {**first.json(), "signing_secret": None}
+
+
+async def test_a_replayed_registration_shows_its_secret_until_another_takes_its_place(
+    client: httpx.AsyncClient, tool: Receiver
+) -> None:
+    name = fresh_name()
+    key, body = {"Idempotency-Key": new_id()}, tool_spec(name, tool.url)
+
+    async def replayed() -> dict[str, object]:
+        answer = await client.post("/tools", json=body, headers=key)
+        assert (answer.status_code, answer.headers["idempotency-replayed"]) == (201, "true")
+        return answer.json()
+
+    made = (await client.post("/tools", json=body, headers=key)).json()
+    assert made["signing_secret"].startswith("whsec_")
+    assert await replayed() == made
+    replaced = await client.put(f"/tools/{name}", json={**body, "description": "Another text."})
+    assert replaced.status_code == 200
+    assert (await replayed())["signing_secret"] == made["signing_secret"]
+    new = await rotate(client, name)
+    told = await replayed()
+    assert (told["name"], told["version"], told["signing_secret"]) == (name, 2, None)
+    request = await invoked(client, tool, name)
+    assert [accepts(secret, request) for secret in (made["signing_secret"], new)] == [True, True]
+
+
+async def test_a_replayed_registration_never_shows_the_secret_of_a_later_one(
+    client: httpx.AsyncClient, tool: Receiver
+) -> None:
+    name = fresh_name()
+    key, body = {"Idempotency-Key": new_id()}, tool_spec(name, tool.url)
+    assert (await client.post("/tools", json=body, headers=key)).status_code == 201
+    given = {**body, "signing_secret": "whsec_" + "QUJD" * 11}
+    assert (await client.put(f"/tools/{name}", json=given)).status_code == 200
+    assert (await client.post("/tools", json=body, headers=key)).json()["signing_secret"] is None
+    assert (await client.delete(f"/tools/{name}")).status_code == 204
+    assert (await client.post("/tools", json=body)).status_code == 201
+    assert (await client.post("/tools", json=body, headers=key)).json()["signing_secret"] is None
 
 
 async def test_who_may_rotate_what(client: httpx.AsyncClient, server: RunwireServer, tool: Receiver) -> None:

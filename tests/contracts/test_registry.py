@@ -31,7 +31,7 @@ def key(body: bytes = b"{}") -> IdempotencyKey:
 
 async def test_versions_count_up_and_stay_readable(registry: Registry, clock: Clock) -> None:
     first = await registry.create("acme", "x", {"v": 1, "t": "ä"}, None)
-    assert first == (Versioned("acme", "x", 1, {"v": 1, "t": "ä"}, clock.now), False)
+    assert first == (Versioned("acme", "x", 1, {"v": 1, "t": "ä"}, clock.now), None)
     clock.now += 10
     assert await registry.put("acme", "x", {"v": 2}) == (Versioned("acme", "x", 2, {"v": 2}, clock.now), False)
     assert await registry.get("acme", "x") == Versioned("acme", "x", 2, {"v": 2}, clock.now)
@@ -63,7 +63,7 @@ async def test_a_deleted_name_is_free_and_its_old_versions_stay(registry: Regist
     assert list(await registry.page("acme", after=None, limit=10)) == []
     assert await registry.version("acme", "x", 1) == first
     again, replayed = await registry.create("acme", "x", {"v": 2}, None)
-    assert (again.version, replayed) == (2, False)
+    assert (again.version, replayed) == (2, None)
     await registry.delete("acme", "x")
     assert (await registry.put("acme", "x", {}))[1]
 
@@ -71,10 +71,10 @@ async def test_a_deleted_name_is_free_and_its_old_versions_stay(registry: Regist
 async def test_a_replayed_create_gives_the_resource_as_it_is_now(registry: Registry) -> None:
     created, _ = await registry.create("acme", "x", {"v": 1}, key())
     newer, _ = await registry.put("acme", "x", {"v": 2})
-    assert await registry.create("acme", "x", {"v": 1}, key()) == (newer, True)
+    assert await registry.create("acme", "x", {"v": 1}, key()) == (newer, 1)
     await registry.delete("acme", "x")
     again, replayed = await registry.create("acme", "x", {"v": 1}, key())
-    assert (again.version, again.spec, replayed) == (3, created.spec, False)
+    assert (again.version, again.spec, replayed) == (3, created.spec, None)
     with pytest.raises(InvalidRequest) as failure:
         await registry.create("acme", "y", {}, key(b"other"))
     assert failure.value.code == "idempotency_mismatch"

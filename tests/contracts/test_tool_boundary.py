@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from app.core.errors import Gone, InvalidRequest
+from app.core.errors import InvalidRequest
 from app.core.idempotency import IdempotencyKey
 from app.runs.records import Dispatch, DispatchVerdict
 from app.storage.open import Stores
 from app.storage.tool_signing import OLD_SIGNS_MS
-from app.tools.port import ALL_TOOLS, Switch
+from app.tools.port import ALL_TOOLS, Rotation, Switch
 from tests.contracts.samples import Clock, Driver, a_call, a_dispatch, started
 
 pytestmark = pytest.mark.anyio
@@ -124,5 +124,5 @@ async def test_a_key_rotates_once(stores: Stores) -> None:
         await stores.signing.rotate("acme", refs[0], refs[2], IdempotencyKey.of(key.tenant, key.route, key.key, b"{}"))
     for ref in refs[2:]:
         await stores.signing.rotate("acme", refs[0], ref, None)
-    with pytest.raises(Gone):
-        await stores.signing.rotate("acme", refs[0], refs[1], key)
+        stale, replayed = await stores.signing.rotate("acme", refs[0], refs[1], key)
+        assert (stale, replayed) == (Rotation(None, made[0].old_expires_at), True)

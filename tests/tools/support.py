@@ -31,18 +31,18 @@ class MemoryRegistry:
 
     async def create(
         self, tenant: str, name: str, spec: dict[str, object], idempotency: IdempotencyKey | None
-    ) -> tuple[Versioned, bool]:
+    ) -> tuple[Versioned, int | None]:
         if idempotency is not None and (tenant, idempotency.key) in self.replays:
             body, made = self.replays[tenant, idempotency.key]
             if body != idempotency.body_sha256:
                 raise InvalidRequest("Another body.", code="idempotency_mismatch")
-            return made, True
+            return made, made.version
         if await self.get(tenant, name) is not None:
             raise Conflict("It exists.", code="tool_exists")
         row, _ = await self.put(tenant, name, spec)
         if idempotency is not None:
             self.replays[tenant, idempotency.key] = (idempotency.body_sha256, row)
-        return row, False
+        return row, None
 
     async def put(self, tenant: str, name: str, spec: dict[str, object]) -> tuple[Versioned, bool]:
         new = await self.get(tenant, name) is None
