@@ -1,6 +1,5 @@
 """Pages of a list: `{"data", "has_more", "next_cursor"}`."""
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
 
@@ -9,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.core.errors import FieldError, InvalidRequest
+from app.core.ids import is_id
 from app.core.json import encode
 
 Limit = Annotated[int, Query(ge=1, le=100, description="How many items, 1 to 100.")]
@@ -16,8 +16,6 @@ After = Annotated[str | None, Query(max_length=200, description="`next_cursor` o
 
 MAX_FILTERS = 16
 """`metadata.<key>` filters of a list: each is a condition of its query."""
-
-_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 ItemT = TypeVar("ItemT")
 
@@ -49,13 +47,13 @@ def number_cursor(after: str | None, *, at: str = "/query/after") -> int:
     return int(after)
 
 
-def check_id_cursor(after: str | None, *, at: str = "/query/after") -> None:
-    """A cursor that is an id. `at`: where it came from. Raises `InvalidRequest` (`invalid_cursor`)."""
-    if after is not None and _ID.fullmatch(after) is None:
+def check_id_cursor(after: str | None) -> None:
+    """A cursor that is a resource's id. Raises `InvalidRequest` (`invalid_cursor`)."""
+    if after is not None and not is_id(after):
         raise InvalidRequest(
             "`after` must be a `next_cursor` of this list.",
             code="invalid_cursor",
-            errors=(FieldError(at, "not a cursor"),),
+            errors=(FieldError("/query/after", "not a cursor"),),
         )
 
 

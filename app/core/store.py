@@ -108,7 +108,7 @@ def check_ttl(ttl_s: float | None, at: str) -> int | None:
     """How long an item is kept, in milliseconds. Raises `InvalidRequest`."""
     if ttl_s is None:
         return None
-    if not 0 < ttl_s <= MAX_TTL_S:
+    if not isinstance(ttl_s, int | float) or not 0 < ttl_s <= MAX_TTL_S:
         raise _wrong(at, f"must be above 0 and at most {MAX_TTL_S} seconds, or null")
     return max(1, round(ttl_s * 1000))
 

@@ -72,7 +72,8 @@ def _search(prefixed: bool, filters: int, after: bool) -> Statement:
             same.append(_f.item_id < bindparam("after"))
         query = query.where(_i.id.in_(select(_f.item_id).where(*same)))
     if after and not filters:
-        query = query.where(_i.id < bindparam("after"))
+        # Of a prefix the index of ids must not be walked: it holds all of the tenant's items.
+        query = query.where((_i.id.concat("") if prefixed else _i.id) < bindparam("after"))
     return Statement(query.order_by(_i.id.desc()).limit(_limit))
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from app.core.ids import IdFactory
+from app.core.errors import FieldError, InvalidRequest
+from app.core.ids import IdFactory, is_id
 from app.core.store import (
     MAX_FIELDS,
     MAX_FILTERS,
+    SEPARATOR,
     Namespace,
     StoredItem,
     StorePage,
@@ -111,6 +113,8 @@ class StoreService:
     ) -> StorePage[StoredItem]:
         """The newest first. A page may be shorter than `limit` where its values are long."""
         place = namespace_of(prefix, "/namespace_prefix", prefix=True)
+        if after is not None and not is_id(after):
+            raise _no_cursor("/after")
         return await self._items.search(
             tenant, place, comparable(where, "/filter", MAX_FILTERS), after=after, limit=limit
         )
@@ -120,11 +124,24 @@ class StoreService:
         tenant: str,
         prefix: Sequence[str],
         *,
-        after: Sequence[str] | None = None,
+        after: str | None = None,
         limit: int = 20,
         at: str = "",
     ) -> StorePage[Namespace]:
-        """`after`: a namespace, of which the cursor is the text."""
+        """In the order of their text."""
         place = namespace_of(prefix, f"{at}/prefix", prefix=True)
-        behind = None if after is None else namespace_of(after, f"{at}/after")
+        behind = None
+        if after is not None:
+            try:
+                behind = namespace_of(after.split(SEPARATOR), "")
+            except InvalidRequest as error:
+                raise _no_cursor(f"{at}/after") from error
         return await self._items.namespaces(tenant, place, after=behind, limit=limit)
+
+
+def _no_cursor(at: str) -> InvalidRequest:
+    return InvalidRequest(
+        "`after` must be a `next_cursor` of this list.",
+        code="invalid_cursor",
+        errors=(FieldError(at, "not a cursor"),),
+    )

@@ -49,7 +49,7 @@ class StoreAccess(Protocol):
     ) -> StorePage[StoredItem]: ...
 
     async def namespaces(
-        self, tenant: str, prefix: Sequence[str], *, after: Sequence[str] | None = None, limit: int = 20
+        self, tenant: str, prefix: Sequence[str], *, after: str | None = None, limit: int = 20
     ) -> StorePage[Namespace]: ...
 
 
@@ -113,9 +113,9 @@ class ToolStore:
         return await _told(self._access.search(self._tenant, prefix, where, after=after, limit=_limited(limit)))
 
     async def namespaces(
-        self, prefix: Sequence[str] = (), *, limit: int = 20, after: Sequence[str] | None = None
+        self, prefix: Sequence[str] = (), *, limit: int = 20, after: str | None = None
     ) -> StorePage[Namespace]:
-        """Namespaces that hold items, in the order of their text: `data`. `after`: the last one of the page before."""
+        """Namespaces that hold items, in the order of their text: `data`. Pages as in `search`."""
         return await _told(self._access.namespaces(self._tenant, prefix, after=after, limit=_limited(limit)))
 
 
@@ -156,7 +156,7 @@ class BlockingStore:
         return self._wait(self._store.search(prefix, filter=filter, limit=limit, after=after))
 
     def namespaces(
-        self, prefix: Sequence[str] = (), *, limit: int = 20, after: Sequence[str] | None = None
+        self, prefix: Sequence[str] = (), *, limit: int = 20, after: str | None = None
     ) -> StorePage[Namespace]:
         return self._wait(self._store.namespaces(prefix, limit=limit, after=after))
 

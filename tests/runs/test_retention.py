@@ -10,6 +10,7 @@ import structlog
 
 from app.core.errors import NotFound, Unavailable
 from app.core.idempotency import KEPT_MS, IdempotencyKey
+from app.core.ids import new_id
 from app.core.principal import Principal
 from app.runs.follower import FollowOptions, follow
 from app.runs.hub import Hub
@@ -17,6 +18,7 @@ from app.runs.ports import RetentionStore, Swept
 from app.runs.retention import DAY_MS, EVERY_S, FIRST_AFTER_S, REST_S, SECRETS_KEPT_MS, Retention, Sweep
 from app.settings import load
 from app.storage.open import Stores, build_stores, open_database
+from app.threads.store import StoreService
 from app.wiring import Parts, build
 from tests.contracts.samples import Clock, Driver, new_run, started
 
@@ -115,6 +117,20 @@ async def test_it_sweeps_soon_after_the_start_and_every_hour_and_tells_how_much(
         {"event": "retention_swept", "runs": 1, "threads": 1},
     ]
     assert pauses.rests >= 2
+
+
+async def test_items_of_the_store_go_when_their_time_is_over_however_long_runs_are_kept(
+    stores: Stores, clock: Clock
+) -> None:
+    service = StoreService(stores.items, new_id)
+    await service.put("acme", ["a"], "goes", {"n": 1}, ttl_s=60)
+    await service.put("acme", ["a"], "stays", {"n": 1})
+    retention = Retention(stores.retention, None, clock=clock)
+    clock.now += 59_999
+    assert await retention.sweep() == Sweep()
+    clock.now += 1
+    assert await retention.sweep() == Sweep(items=1)
+    assert [item.key for item in (await service.search("acme", [], {})).data] == ["stays"]
 
 
 @dataclass

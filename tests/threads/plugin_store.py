@@ -72,7 +72,10 @@ async def misuse(context: ToolContext) -> list[str]:
         store.put(["a"], "k", [1]),  # pyright: ignore[reportArgumentType]
         store.put(["a"], "k", {}, ttl_s=float("nan")),
         store.search(["a"], limit=0),
+        store.put(["a"], "k", {}, ttl_s="1"),  # pyright: ignore[reportArgumentType]
         store.search([""]),
+        store.search(["a"], after="\0"),
+        store.namespaces(["a"], after="a..b"),
         store.get(["a"], 3),  # pyright: ignore[reportArgumentType]
     ]
     for work in wrong:

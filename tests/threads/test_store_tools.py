@@ -74,5 +74,5 @@ async def test_waiting_on_the_event_loop_is_refused_and_not_a_deadlock(client: h
 async def test_what_the_store_does_not_take_is_a_value_error_that_says_where(client: httpx.AsyncClient) -> None:
     assert await called(client, "misuse") == [
         "/namespace", "/namespace", "/namespace/0", "/namespace/0", "/namespace/0", "/key", "/value", "/value", "/value",
-        "/value", "/value", "/value", "/ttl_s", "/limit", "/namespace_prefix/0", "/key",
+        "/value", "/value", "/value", "/ttl_s", "/limit", "/ttl_s", "/namespace_prefix/0", "/after", "/after", "/key",
     ]  # fmt: skip

@@ -13,12 +13,12 @@ from app.api.body import read_json
 from app.api.context import authenticate, services_of
 from app.api.idempotency import stored
 from app.api.openapi import body_of, responses
-from app.api.pagination import Limit, check_id_cursor
+from app.api.pagination import Limit
 from app.api.parameters import CheckedRoute
 from app.core.clock import rfc3339
-from app.core.errors import FieldError, InvalidRequest, NotFound
+from app.core.errors import NotFound
 from app.core.json import encode
-from app.core.store import SEPARATOR, Namespace, StoredItem, namespace_of
+from app.core.store import SEPARATOR, StoredItem
 from app.runs.validation import check
 from app.threads.store_spec import StorePut, StoreSearch
 
@@ -73,7 +73,6 @@ async def search_items(request: Request) -> Response:
     principal = authenticate(request, "runs:read")
     body, _ = await read_json(request)
     spec = check(StoreSearch, body)
-    check_id_cursor(spec.after, at="/after")
     found = await services_of(request).store.search(
         principal.tenant, spec.namespace_prefix, spec.filter, after=spec.after, limit=spec.limit
     )
@@ -92,7 +91,7 @@ async def list_namespaces(
     found = await services_of(request).store.namespaces(
         principal.tenant,
         prefix.split(SEPARATOR) if prefix else (),
-        after=None if after is None else _cursor(after),
+        after=after,
         limit=limit,
         at="/query",
     )
@@ -119,17 +118,6 @@ def _page(data: Sequence[object], cursor: str | None) -> Response:
 
 def _address(item: StoredItem) -> str:
     return f"/store/items?{urlencode({'namespace': SEPARATOR.join(item.namespace), 'key': item.key})}"
-
-
-def _cursor(after: str) -> Namespace:
-    try:
-        return namespace_of(after.split(SEPARATOR), "/query/after")
-    except InvalidRequest as error:
-        raise InvalidRequest(
-            "`after` must be a `next_cursor` of this list.",
-            code="invalid_cursor",
-            errors=(FieldError("/query/after", "not a cursor"),),
-        ) from error
 
 
 def _unknown() -> NotFound:
