@@ -148,6 +148,10 @@ class ToolWithdrawn(Stopped):
     code = "tool_withdrawn"
 
 
+class ApprovalVoid(Stopped):
+    code = "approval_void"
+
+
 class ToolDisabled(Stopped):
     """`message` says who switched it off, when and why: for the chain of the call."""
 

@@ -10,7 +10,16 @@ from typing import cast
 
 import structlog
 
-from app.core.errors import Fenced, JournalBroken, RunCancelled, RunwireError, ToolDisabled, ToolWithdrawn, Unavailable
+from app.core.errors import (
+    ApprovalVoid,
+    Fenced,
+    JournalBroken,
+    RunCancelled,
+    RunwireError,
+    ToolDisabled,
+    ToolWithdrawn,
+    Unavailable,
+)
 from app.core.events import EventType, wire
 from app.runs.hub import Hub
 from app.runs.ports import RunStore
@@ -182,7 +191,7 @@ class RunJournal:
     async def dispatch(self, dispatch: Dispatch) -> None:
         """Record an attempt before it is sent.
 
-        Raises `RunCancelled`, `ToolWithdrawn`, `ToolDisabled`, `Fenced`: then it must not be sent.
+        Raises `RunCancelled`, `ToolWithdrawn`, `ToolDisabled`, `ApprovalVoid`, `Fenced`: then it must not be sent.
         """
         verdict: asyncio.Future[DispatchVerdict] = asyncio.get_running_loop().create_future()
         self._next.dispatches.append((dispatch, verdict))
@@ -194,6 +203,8 @@ class RunJournal:
                 raise RunCancelled("The run was cancelled.")
             case "withdrawn":
                 raise ToolWithdrawn(f"The tool `{dispatch.tool}` was deleted.")
+            case "void":
+                raise ApprovalVoid(f"The tool `{dispatch.tool}` was replaced.")
             case Switch() as switch:
                 raise ToolDisabled(switch.said())
 

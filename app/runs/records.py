@@ -138,6 +138,10 @@ class CallRecord:
     """What the tool answered by its callback."""
     command: dict[str, object] | None = None
     """`{"update", "goto"}` of its result, where it has any: for the close of its round."""
+    sent_input: dict[str, object] | None = None
+    """What was sent instead of `tool_input`: a person's edit, or what coercion made of it. The tool's constants are in neither."""
+    asked_version: int | None = None
+    """The newest version of the tool's name when the call began to wait: an approval is for that one."""
 
 
 @immutable
@@ -246,8 +250,8 @@ class Append:
     """New questions; the run's `interrupts` then lists all that are pending."""
 
 
-DispatchVerdict = Literal["sent", "cancelled", "withdrawn"] | Switch
-"""A `Switch` stopped it: the tool, or all of the tenant's, is switched off."""
+DispatchVerdict = Literal["sent", "cancelled", "withdrawn", "void"] | Switch
+"""`void`: the approval is. A `Switch` stopped it: the tool, or all of the tenant's, is switched off."""
 
 
 @immutable

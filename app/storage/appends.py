@@ -103,6 +103,18 @@ _MAY_DISPATCH = {
     False: Statement(select(_SWITCHED_OFF.exists(), true())),
 }
 """By whether the tool is registered: (it is switched off, it was not deleted)."""
+_NEWEST = (
+    select(tools.c.version)
+    .where(tools.c.tenant == tool_calls.c.tenant, tools.c.name == tool_calls.c.tool, tools.c.live == 1)
+    .correlate(tool_calls)
+    .scalar_subquery()
+)
+_STANDS = Statement(
+    select((tool_calls.c.asked_version == _NEWEST) | tool_calls.c.asked_version.is_(None)).where(
+        tool_calls.c.id == bindparam("call_id")
+    )
+)
+"""Whether an approval is still for the tool that would be called. A call that waited before versions were kept has none."""
 
 FENCED = AppendResult(fenced=True)
 
@@ -184,6 +196,10 @@ def _dispatch(
         switch = stopping(tx, tenant, dispatch.tool)
         if switch is not None:
             return switch
+    if dispatch.approved and dispatch.registered:
+        row = tx.one(_STANDS, {"call_id": dispatch.tool_call_id})
+        if row is None or not row[0]:
+            return "void"
     if not dispatch.log:  # the wait for the caller follows
         return "sent"
     tx.run(

@@ -15,7 +15,7 @@ from app.core.errors import InvalidRequest, Unavailable
 from app.storage.statement import DialectName, ddl
 from app.storage.tables import SCHEMA
 
-HEAD = "0009"
+HEAD = "0010"
 
 _VERSION_TABLE = "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
 

@@ -102,7 +102,7 @@ _RUNS = _Kind(
     _delete_run,
     (
         _Part.of(journal, "run_id", "batch", "wire", "private"),
-        _Part.of(tool_calls, "run_id", "step", "tool_input", "observation", "envelope"),
+        _Part.of(tool_calls, "run_id", "step", "tool_input", "observation", "envelope", "sent_input"),
         _Part.of(tool_results, "run_id", "tool_call_id", "data"),
     ),
 )

@@ -56,7 +56,17 @@ def call_row(call: CallRecord) -> dict[str, Any]:
     row = {name: getattr(call, name) for name in CallRecord.__dataclass_fields__}
     for name in ("tool_input", "attempt_log", "chain"):
         row[name] = text(row[name])
-    for name in ("observation", "error", "envelope", "reconciled", "wait", "answer", "late_result", "command"):
+    for name in (
+        "observation",
+        "error",
+        "envelope",
+        "reconciled",
+        "wait",
+        "answer",
+        "late_result",
+        "command",
+        "sent_input",
+    ):
         row[name] = text_or_null(row[name])
     return row
 
@@ -75,6 +85,7 @@ def call_record(row: Row) -> CallRecord:
     call.answer = value_of(row[31])
     call.late_result = value_of(row[32])
     call.command = value_of(row[33])
+    call.sent_input = value_of(row[34])
     return call
 
 

@@ -194,6 +194,8 @@ tool_calls = Table(
     Column("answer", Text),
     Column("late_result", Text),
     Column("command", Text),  # `{"update", "goto"}` of its result, for the round's close
+    Column("sent_input", Text),  # where it is not `tool_input`
+    Column("asked_version", BigInteger),  # the tool's newest one when the call began to wait
     Index("ix_tool_calls_step", "run_id", "step", unique=True),
     Index("ix_tool_calls_tenant", "tenant", "id"),
     Index("ix_tool_calls_tool", "tenant", "tool", "id"),

@@ -13,9 +13,9 @@ from app.storage.database import Database, Tx
 from app.storage.journal_rows import write_batch
 from app.storage.rows import CALL_COLUMNS, RUN_COLUMNS, call_record, run_record, text, value_of
 from app.storage.statement import Statement
-from app.storage.tables import interrupts, runs, tool_calls
+from app.storage.tables import interrupts, runs, tool_calls, tools
 
-_r, _k, _i = runs.c, tool_calls.c, interrupts.c
+_r, _k, _i, _t = runs.c, tool_calls.c, interrupts.c, tools.c
 _RUN = bindparam("run", type_=_r.id.type)
 _TENANT = bindparam("tenant", type_=_r.tenant.type)
 
@@ -24,6 +24,10 @@ _WAIT = Statement(
     .values(
         state="waiting",
         answer=null(),  # to what it waited for before; its interrupt keeps it
+        asked_version=select(_t.version)
+        .where(_t.tenant == _k.tenant, _t.name == _k.tool, _t.live == 1)
+        .correlate(tool_calls)
+        .scalar_subquery(),
         **{
             name: bindparam(f"new_{name}", type_=_k[name].type)
             for name in ("wait", "wait_until", "attempt_log", "chain")

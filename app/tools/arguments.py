@@ -1,6 +1,9 @@
 """The arguments of a call: what the model said, as the tool's schema wants it, or what is wrong with it."""
 
+import hashlib
 from typing import cast
+
+import orjson
 
 from app.core.errors import FieldError
 from app.tools.compiled import CompiledTool
@@ -64,3 +67,12 @@ def in_words(faults: list[FieldError]) -> str:
 def completed(tool: CompiledTool, arguments: Arguments) -> Arguments:
     """The arguments as they are sent: with the constants, which override what the model says."""
     return {**arguments, **tool.constants} if tool.constants else arguments
+
+
+def digest(arguments: Arguments) -> str:
+    """SHA-256, hexadecimal, of the arguments as JSON with sorted keys."""
+    try:
+        data = orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
+    except (TypeError, ValueError):  # such a call is refused before it is sent
+        data = b""
+    return hashlib.sha256(data).hexdigest()

@@ -19,6 +19,8 @@ class Dispatch:
     tool: str
     registered: bool
     """Whether the tool's row in `tools` must still be there (false for in-process and inline tools)."""
+    approved: bool = False
+    """A person allowed it: of a registered tool, what that was said about must still be its newest version."""
 
     @property
     def attempt(self) -> int:
@@ -33,7 +35,8 @@ class Dispatch:
 class RecordDispatch(Protocol):
     """Journals a dispatch; durable when it returns, and only then does the call leave.
 
-    Raises `RunCancelled`, `Fenced` (the runner lets them out), or `ToolWithdrawn`, `ToolDisabled` (the call is denied).
+    Raises `RunCancelled`, `Fenced` (the runner lets them out), or `ToolWithdrawn`, `ToolDisabled`, `ApprovalVoid` (the call is
+    denied).
     """
 
     async def __call__(self, dispatch: Dispatch, /) -> None: ...

@@ -8,7 +8,7 @@ import structlog
 
 from app.agent.ports import PlannedCall, Resumed, Waiting
 from app.core.clock import now_ms
-from app.core.errors import ToolDisabled, ToolWithdrawn
+from app.core.errors import ApprovalVoid, ToolDisabled, ToolWithdrawn
 from app.tools.approval import ApprovalRule, asking
 from app.tools.arguments import Arguments
 from app.tools.attempt import Attempt, Send, Sending, backoff_s, may_repeat
@@ -20,7 +20,7 @@ from app.tools.late import called_back
 from app.tools.reconcile import Pace, ask
 from app.tools.run_context import ToolRunContext
 from app.tools.signing import idempotency_key
-from app.tools.waits import answered_ms, asked, deferred, handed_over
+from app.tools.waits import answered_ms, asked, deferred, handed_over, void
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -208,10 +208,18 @@ class Execution:
         tool, live = self._tool, self._live
         try:
             await self._run.record_dispatch(
-                Dispatch(self._call.tool_call_id, log, tool.name, registered=tool.source == "registered")
+                Dispatch(
+                    self._call.tool_call_id,
+                    log,
+                    tool.name,
+                    registered=tool.source == "registered",
+                    approved=self._resumed is not None and self._resumed.waiting.reason == "tool_approval",
+                )
             )
         except ToolWithdrawn:
             return self._stopped(withdrawn(tool.name))
+        except ApprovalVoid:
+            return self._stopped(void(tool.name, live))
         except ToolDisabled as stop:
             live.note("authorization", "denied", stop.message)
             return self._stopped(disabled(tool.name))

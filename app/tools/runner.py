@@ -1,13 +1,10 @@
 """The tools of one run: each call goes validate → authorize → execute, and comes back as one honest outcome."""
 
 import asyncio
-import hashlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-
-import orjson
 
 from app.agent.answer import AnswerSchema
 from app.agent.ports import CutReason, PlannedCall, Resumed, ToolDefinition, ToolOutcome, Waiting
@@ -16,13 +13,13 @@ from app.core.errors import FieldError
 from app.core.json import encode_text
 from app.core.values import immutable
 from app.tools.answers import input_faults, output_faults
-from app.tools.arguments import Arguments, completed, faults_of, fitted
+from app.tools.arguments import Arguments, completed, digest, faults_of, fitted
 from app.tools.compiled import CompiledTool
 from app.tools.ending import End, Live, earlier_attempts, outcome_of, unknown, withdrawn
 from app.tools.execution import Execution, call_time_ms, key_of_call, result_place
 from app.tools.late import late_end
 from app.tools.run_context import ToolRunContext
-from app.tools.waits import begin_live, decided, is_as_asked
+from app.tools.waits import begin_live, decided, is_as_asked, void
 
 __all__ = ["BoundTools", "CallFacts", "ToolRunContext", "call_time_ms"]
 
@@ -83,17 +80,12 @@ class BoundTools:
         return self._tools.get(name)
 
     def facts(self, call: PlannedCall) -> CallFacts:
-        """What the call's row should say before anything is sent. The hash is over the arguments, sorted, as JSON."""
+        """What the call's row should say before anything is sent."""
         tool = self._tools.get(call.action.tool)
         if tool is None:
             return CallFacts(None, None, None, None)
-        try:
-            data = orjson.dumps(fitted(tool, call.action.tool_input)[0], option=orjson.OPT_SORT_KEYS)
-        except (TypeError, ValueError):  # such a call is refused before it is sent
-            data = b""
-        return CallFacts(
-            tool.version, tool.effect, key_of_call(self._run, tool, call), hashlib.sha256(data).hexdigest()
-        )
+        arguments, _ = fitted(tool, call.action.tool_input)
+        return CallFacts(tool.version, tool.effect, key_of_call(self._run, tool, call), digest(arguments))
 
     def input_faults(self, name: str, tool_input: object) -> Sequence[FieldError]:
         """What is wrong with an edited input for one of the tools."""
@@ -130,9 +122,8 @@ class BoundTools:
         if isinstance(arguments, End):
             return arguments
         assert tool is not None
-        if resumed is not None and not is_as_asked(resumed, tool):
-            live.note("approval", "void", "the tool has changed since it was asked for")
-            return End("denied", f"{name} was not called: it has changed since it was approved.", "approval_void")
+        if resumed is not None and not sent_before and not is_as_asked(resumed, arguments):
+            return void(name, live)
         return await self._on_its_way(call, tool, arguments, live, resumed).run(sent_before)
 
     def can_ask(self, name: str) -> bool:

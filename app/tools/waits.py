@@ -10,6 +10,7 @@ from app.core.clock import now_ms, rfc3339
 from app.core.json import encode_text
 from app.tools.answers import given_end
 from app.tools.approval import APPROVAL_DECISIONS, CLIENT_DECISIONS, ApprovalRule
+from app.tools.arguments import digest
 from app.tools.compiled import CompiledTool
 from app.tools.ending import End, Live, earlier_attempts
 
@@ -41,7 +42,8 @@ def asked(
     shown = _shown("tool_approval", call, tool, arguments, new_id, until)
     if why:
         shown["message"] = f"{shown['message']} The policy asks: {why}"
-    return Waiting("tool_approval", until, _facts(live, tool), shown)
+    facts = {**_facts(live, tool), "arguments_sha256": digest(dict(arguments))}
+    return Waiting("tool_approval", until, facts, shown)
 
 
 def handed_over(
@@ -95,9 +97,17 @@ def decided(
     return call, None
 
 
-def is_as_asked(resumed: Resumed, tool: CompiledTool) -> bool:
-    """Whether the approval is for the tool that would be called: it binds the version, and the input is the stored one."""
-    return resumed.waiting.facts.get("tool_version") == tool.version
+def is_as_asked(resumed: Resumed, arguments: Mapping[str, object]) -> bool:
+    """Whether what was approved is what would be sent. An edit stands for itself; the tool's version is the dispatch's business."""
+    asked = resumed.waiting.facts.get("arguments_sha256")
+    return asked is None or resumed.answer["decision"] != "approve" or asked == digest(dict(arguments))
+
+
+def void(name: str, live: Live) -> End:
+    """The end of a call that was approved as something else than it is now."""
+    live.note("approval", "void", "the tool has changed since it was asked for")
+    text = f"{name} was not called: it has changed since it was asked for. If it is still wanted, call it again."
+    return End("denied", text, "approval_void")
 
 
 def answered_ms(resumed: Resumed | None) -> int | None:

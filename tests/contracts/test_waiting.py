@@ -1,6 +1,7 @@
 """The port `WaitStore`: questions and answers, late results, and when a parked run goes on; on every database."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -189,6 +190,29 @@ async def test_an_answer_to_a_call_that_has_its_result_is_refused_and_not_lost_i
     assert await refusal(stores.waits.answer("acme", driver.run.id, answers, "me")) == "interrupt_resolved"
     assert [item.answer for item in await stores.runs.calls(driver.run.id)] == [None, None]
     assert (await run_of(stores.runs, driver)).interrupts == [one.shown, two.shown]
+
+
+async def test_an_approval_is_for_the_newest_version_when_it_was_asked_for(stores: Stores, clock: Clock) -> None:
+    async def verdict(driver: Driver, call: CallRecord, *, registered: bool = True, approved: bool = True) -> object:
+        dispatch = replace(a_dispatch(call, registered=registered), approved=approved)
+        return (await driver.append(dispatches=(dispatch,))).dispatches[0]
+
+    await stores.tools.put("acme", "lookup", {"v": 1})
+    await stores.tools.put("acme", "lookup", {"v": 2})
+    driver, (one, two, three), _ = await asked(stores, clock, HOUR, HOUR, HOUR, parks=False)
+    assert [call.asked_version for call in await stores.runs.calls(driver.run.id)] == [2, 2, 2]
+    assert await verdict(driver, one) == "sent"
+    await stores.tools.put("other", "lookup", {})
+    await stores.tools.put("acme", "lookup", {"v": 3})
+    assert await verdict(driver, two) == "void"
+    assert await verdict(driver, two, registered=False) == "sent"
+    assert await verdict(driver, three, approved=False) == "sent"
+    assert [call.state for call in await stores.runs.calls(driver.run.id)] == ["dispatched"] * 3
+    later, (call,), _ = await asked(stores, clock, HOUR, parks=False)
+    assert await verdict(later, call) == "sent"
+    await stores.tools.delete("acme", "lookup")
+    last, (call,), _ = await asked(stores, clock, HOUR, parks=False)
+    assert await verdict(last, call) == "withdrawn"
 
 
 async def test_a_question_expires_at_its_time_and_not_before(stores: Stores, clock: Clock) -> None:

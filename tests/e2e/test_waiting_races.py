@@ -236,19 +236,50 @@ async def test_a_key_that_lost_its_scope_while_its_call_waited_is_denied(tmp_pat
     assert own_tools.effects() == []
 
 
-async def test_a_tool_that_is_replaced_while_its_call_waits_is_called_as_the_run_pinned_it(
+@pytest.mark.parametrize("decided", [{"decision": "approve"}, {"decision": "edit", "tool_input": {"n": 2}}])
+@pytest.mark.parametrize("dies", [False, True])
+async def test_an_approval_is_void_once_the_tool_was_replaced_and_the_model_may_ask_again(
+    own: RunwireServer, own_tools: ToolServer, decided: dict[str, Any], dies: bool
+) -> None:
+    """The run keeps the version that it pinned: what is approved afterwards is called."""
+    name = "r" + new_id().replace("-", "")
+    async with asyncio.timeout(2 * TIMEOUT_S):
+        async with own.client() as client:
+            assert (await client.post("/tools", json=tool(own_tools, name, **ASKS))).status_code == 201
+            body = run_body(scripted(calls((name, {"n": 1})), calls((name, {"n": 5})), says("done")), name)
+            run = (await client.post("/runs/wait", json=body)).json()
+            replaced = tool_spec(name, own_tools.url("/error"), parameters={"type": "object", "required": ["other"]})
+            assert (await client.put(f"/tools/{name}", json=replaced)).status_code == 200
+        if dies:
+            await restart(own)
+        async with own.client() as client:
+            await answered(client, run, **decided)
+            again = (await client.get(f"/runs/{run['id']}/wait")).json()
+            assert [item["tool_input"] for item in again["interrupts"]] == [{"n": 5}]
+            assert own_tools.effects() == []
+            await answered(client, again)
+            _, _, (first, second) = await ended(client, run["id"])
+    assert (first["status"], first["error"]["code"], first["attempts"]) == ("denied", "approval_void", [])
+    assert [item["verdict"] for item in first["chain"] if item["stage"] == "approval"][-1] == "void"
+    assert (second["status"], second["observation"], second["tool_version"]) == ("success", {"n": 5}, 1)
+    assert [effect["arguments"] for effect in own_tools.effects()] == [{"n": 5}]
+
+
+async def test_a_replaced_tool_leaves_calls_alone_that_nobody_was_asked_about_or_that_are_of_no_registered_tool(
     client: httpx.AsyncClient, tools: ToolServer
 ) -> None:
-    name = "r" + new_id().replace("-", "")
+    """An inline tool has the name of a registered one here."""
+    name, free = "i" + new_id().replace("-", ""), "f" + new_id().replace("-", "")
     async with asyncio.timeout(TIMEOUT_S):
-        assert (await client.post("/tools", json=tool(tools, name, **ASKS))).status_code == 201
-        body = run_body(scripted(calls((name, {"n": 1})), says("done")), name)
-        run = (await client.post("/runs/wait", json=body)).json()
-        replaced = tool_spec(name, tools.url("/error"), parameters={"type": "object", "required": ["other"]})
-        assert (await client.put(f"/tools/{name}", json=replaced)).status_code == 200
-        await answered(client, run, decision="edit", tool_input={"n": 2})
-        _, _, (step,) = await ended(client, run["id"])
-    assert (step["status"], step["observation"]) == ("success", {"n": 2})
+        for spec in (tool(tools, name), tool(tools, free)):
+            assert (await client.post("/tools", json=spec)).status_code == 201
+        script = scripted(calls((name, {"n": 1})), calls((free, {"n": 2})), says("done"))
+        run = (await client.post("/runs/wait", json=run_body(script, tool(tools, name, **ASKS), free))).json()
+        for spec in (tool(tools, name, "/error"), tool(tools, free, "/error")):
+            assert (await client.put(f"/tools/{spec['name']}", json=spec)).status_code == 200
+        await answered(client, run)
+        _, _, steps = await ended(client, run["id"])
+    assert [(step["status"], step["observation"]) for step in steps] == [("success", {"n": 1}), ("success", {"n": 2})]
 
 
 @pytest.mark.parametrize(("n", "asks"), [(11, True), (10, False)])

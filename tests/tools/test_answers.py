@@ -92,3 +92,24 @@ async def test_an_output_that_is_too_long_is_cut_for_the_model_and_kept_whole(ou
         assert (ended.whole.complete, b"x" * 101 in ended.whole.data) == (True, True)
     else:
         assert ended.observation == output
+
+
+@pytest.mark.parametrize(
+    ("decided", "input_then", "sent"),
+    [
+        ({"decision": "approve"}, {"amount": 3}, True),
+        ({"decision": "approve"}, {"amount": 4}, False),
+        ({"decision": "edit", "tool_input": {"amount": 5}}, {"amount": 4}, True),
+    ],
+)
+async def test_an_approval_is_for_the_arguments_that_were_shown(
+    decided: dict[str, object], input_then: dict[str, object], sent: bool
+) -> None:
+    bench = Bench.make()
+    nobody = spec(url="http://127.0.0.1:9/", retry={"max_attempts": 1}, requires_approval=True, **AMOUNT)
+    tools = await bench.bound(nobody)
+    waiting = await tools.run(call("lookup", {"amount": 3}))
+    assert isinstance(waiting, Waiting)
+    ended = await ran(tools.run(call("lookup", input_then), resumed=Resumed(waiting, {**decided, "by": "me"})))
+    assert (ended.error or {})["code"] == ("tool_unreachable" if sent else "approval_void")
+    assert len(bench.journal.dispatches) == int(sent)
