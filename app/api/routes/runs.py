@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
-from pydantic import TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
@@ -18,10 +17,10 @@ from app.api.openapi import body_of, event_stream_of, responses
 from app.api.pagination import After, Limit, check_id_cursor, metadata_filter, number_cursor, page
 from app.api.parameters import METADATA, CheckedRoute
 from app.api.sse import event_stream
+from app.api.stream_options import OF_A_NEW_STREAM, StreamParameter, held, selected
 from app.api.views import run_view, step_detail, step_view
 from app.core.actions import AgentAction
-from app.core.errors import FieldError, InvalidRequest
-from app.core.events import EVENT_TYPES, data_of
+from app.core.events import data_of
 from app.core.json import encode
 from app.core.principal import Principal
 from app.runs.langchain_format import message_json, step_json
@@ -36,8 +35,6 @@ router = APIRouter(tags=["runs"], route_class=CheckedRoute)
 
 RunId = Annotated[str, Path(max_length=64)]
 JSON = "application/json"
-_FLAG = TypeAdapter(bool)
-PLURAL = {"actions": "action", "steps": "step"}
 Format = Annotated[
     Literal["langchain"] | None,
     Query(description="`langchain`: as `langchain_core.load.load` reads it (its serialised form)."),
@@ -97,40 +94,6 @@ def _cancel_when_left(principal: Principal, runs: RunService, run_id: str) -> Ca
     return leave
 
 
-def _selection(values: list[str] | None, pointer: str) -> frozenset[str] | None:
-    """The event types of `?stream=actions,steps` or the body's `stream`. Raises `InvalidRequest`."""
-    if values is None:
-        return None
-    names = [PLURAL.get(name.strip(), name.strip()) for value in values for name in value.split(",") if name.strip()]
-    unknown = next((name for name in names if name not in EVENT_TYPES), None)
-    if unknown is not None:
-        raise InvalidRequest(
-            f"There is no event type `{unknown[:40]}`; there are {', '.join(EVENT_TYPES)}.",
-            errors=(FieldError(pointer, "unknown event type"),),
-        )
-    return frozenset(names)
-
-
-_WHICH = "Event types to send, comma-separated; those of the run's life always come."
-_HOLD = "Keep the stream open while the run waits for somebody."
-StreamParameter = Annotated[list[str] | None, Query(description=_WHICH)]
-OF_A_NEW_STREAM = (
-    {"name": "stream", "in": "query", "description": _WHICH, "schema": {"type": "string"}},
-    {"name": "hold", "in": "query", "description": _HOLD, "schema": {"type": "boolean", "default": False}},
-)
-"""Query parameters of posting a run for its stream, which are read where the body is."""
-
-
-def _hold(value: str | None) -> bool:
-    """Raises `InvalidRequest`."""
-    if value is None:
-        return False
-    try:
-        return _FLAG.validate_python(value)
-    except ValidationError:
-        raise InvalidRequest("`hold` is true or false.", errors=(FieldError("/query/hold", "not a boolean"),)) from None
-
-
 @router.post(
     "/runs",
     status_code=201,
@@ -159,11 +122,11 @@ async def stream_new_run(request: Request) -> Response:
     types, hold = None, False
     if request.scope["query_string"]:
         authenticate(request, "runs:write")  # before anything is told about the parameters
-        types = _selection(request.query_params.getlist("stream") or None, "/query/stream")
-        hold = _hold(request.query_params.get("hold"))
+        types = selected(request.query_params.getlist("stream") or None, "/query/stream")
+        hold = held(request.query_params.get("hold"))
     principal, runs, accepted = await _accept(request, "POST /runs")
     if accepted.request.stream is not None:
-        types = _selection(list(accepted.request.stream), "/stream")
+        types = selected(list(accepted.request.stream), "/stream")
     return _stream(principal, runs, accepted.run, types=types, hold=hold, accepted=accepted)
 
 
@@ -257,7 +220,7 @@ async def stream_run(
     stream: StreamParameter = None,
 ) -> Response:
     principal = authenticate(request, "runs:read")
-    types = _selection(stream, "/query/stream")
+    types = selected(stream, "/query/stream")
     if after is not None:
         cursor = number_cursor(after)
     else:
