@@ -2,8 +2,10 @@
 
 import json
 import os
+import stat
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -85,7 +87,23 @@ class Settings(BaseSettings):
 
 
 class SettingsError(Exception):
-    """The settings cannot be used. The message names the setting and never holds its value."""
+    """The settings cannot be used. The message names the setting and never holds a secret's value."""
+
+    def __init__(self, *reasons: str) -> None:
+        """`reasons`: a sentence for each fault."""
+        super().__init__(" ".join(reasons))
+        self.reasons = reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The settings as far as they can be read: a default stands in for each that has a fault."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+    """Where each came from: "default", "environment", "command line" or a file."""
+    faults: Mapping[str, str]
+    """A sentence for each that cannot be used, by field; `RUNWIRE_CONFIG` for the file itself."""
 
 
 def load(environ: Mapping[str, str] | None = None, **overrides: object) -> Settings:
@@ -93,41 +111,86 @@ def load(environ: Mapping[str, str] | None = None, **overrides: object) -> Setti
 
     Raises `SettingsError`, also for what is unsafe.
     """
-    settings, _ = read(environ, **overrides)
-    reasons = unsafe(settings)
+    found = survey(environ, **overrides)
+    reasons = [*found.faults.values()] or unsafe(found.settings)
     if reasons:
-        raise SettingsError(" ".join(reasons))
-    return settings
+        raise SettingsError(*reasons)
+    return found.settings
 
 
-def read(environ: Mapping[str, str] | None = None, **overrides: object) -> tuple[Settings, dict[str, str]]:
-    """The settings, safe or not, and where each came from: "default", "environment", "command line" or a file.
-
-    Raises `SettingsError`.
-    """
+def survey(environ: Mapping[str, str] | None = None, **overrides: object) -> Survey:
+    """All that is given, safe or not, with all that is wrong with it."""
     environ = os.environ if environ is None else environ
-    path = _toml_path(environ)
-    values = {name: value for name, value in _from_toml(environ).items() if name in _FIELDS}
+    faults: dict[str, str] = {}
+    values: dict[str, object] = {}
+    try:
+        values = {name: value for name, value in _from_toml(environ).items() if name in _FIELDS}
+    except SettingsError as error:
+        faults["RUNWIRE_CONFIG"] = str(error)
     if isinstance(values.get("models"), dict):
         values["models"] = json.dumps(values["models"], default=str)
-    sources = dict.fromkeys(_FIELDS, "default") | dict.fromkeys(values, str(path))
+    sources = dict.fromkeys(_FIELDS, "default") | dict.fromkeys(values, str(_toml_path(environ)))
     for name in _FIELDS:
         variable = variable_of(name)
         if variable in environ:
             values[name], sources[name] = environ[variable], "environment"
         file = environ.get(f"{variable}_FILE")
         if file is not None:
-            values[name], sources[name] = _from_file(f"{variable}_FILE", file), f"{variable}_FILE"
+            values.pop(name, None)
+            sources[name] = f"{variable}_FILE"
+            try:
+                values[name] = _from_file(f"{variable}_FILE", file)
+            except SettingsError as error:
+                faults[name] = str(error)
     for name, value in overrides.items():
         if value is not None:
             values[name], sources[name] = value, "command line"
+            faults.pop(name, None)
     try:
         settings = Settings(**values)  # pyright: ignore[reportArgumentType]
     except ValidationError as error:
-        items = error.errors(include_input=False, include_url=False)
-        said = "; ".join(f"{_said_name(item['loc'][0])}: {item['msg']}" for item in items)
-        raise SettingsError(f"The settings cannot be used: {said}.") from None
-    return settings, sources
+        wrong = {_field_of(item["loc"][0]) for item in error.errors(include_input=False, include_url=False)}
+        for name in sorted(wrong):
+            faults[name] = _misfit(name, values.pop(name), sources[name])
+        settings = Settings(**values)  # pyright: ignore[reportArgumentType]
+    return Survey(settings, sources, faults)
+
+
+def _misfit(name: str, value: object, source: str) -> str:
+    """What was given (never of a secret), and what fits."""
+    text = str(value)
+    hidden = "SecretStr" in str(Settings.model_fields[name].annotation) or (
+        name.endswith("_url") and set("@?") & {*text}
+    )
+    given = "what it is set to" if hidden else repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
+    return f"{variable_of(name)} cannot be {given} ({source}): it takes {_fits(name)}."
+
+
+def _fits(name: str) -> str:
+    """What a setting takes, in words, from what checks it."""
+    if name in _FITS:
+        return _FITS[name]
+    schema = Settings.model_json_schema(by_alias=False)["properties"][name]
+    schema = next((item for item in schema.get("anyOf", ()) if item["type"] != "null"), schema)
+    if "enum" in schema:
+        return " or ".join((", ".join(schema["enum"][:-1]), schema["enum"][-1]))
+    kind = {"boolean": "true or false", "integer": "a whole number", "number": "a number"}.get(schema["type"], "a text")
+    above, least, most = (schema.get(key) for key in ("exclusiveMinimum", "minimum", "maximum"))
+    if least is not None and most is not None:
+        return f"{kind} from {least:g} to {most:g}"
+    bounds = ("" if above is None else f"above {above:g}", "" if least is None else f"from {least:g} on",
+              "" if most is None else f"of at most {most:g}")  # fmt: skip
+    return " ".join((kind, *filter(None, bounds)))
+
+
+SHOWN = 80
+"""Characters of a value that a message repeats."""
+
+_FITS = {
+    "retention_days": "a number of days above 0, or off",
+    "public_url": "an http or https address without a query, such as https://runwire.example",
+}
+"""What no schema tells in words."""
 
 
 def variable_of(name: str) -> str:
@@ -135,8 +198,9 @@ def variable_of(name: str) -> str:
     return str(Settings.model_fields[name].validation_alias or f"RUNWIRE_{name.upper()}")
 
 
-def _said_name(place: int | str) -> str:
-    return variable_of(place) if isinstance(place, str) and place in _FIELDS else str(place)
+def _field_of(place: int | str) -> str:
+    """The field of a complaint, which names those with an alias by that."""
+    return next((name for name in _FIELDS if place in (name, variable_of(name))), str(place))
 
 
 _FIELDS = frozenset(Settings.model_fields)
@@ -181,14 +245,21 @@ def _from_file(variable: str, path: str) -> str:
 
 def _from_toml(environ: Mapping[str, str]) -> dict[str, object]:
     path = _toml_path(environ)
-    if not path.is_file():
-        if "RUNWIRE_CONFIG" in environ:
-            raise SettingsError(f"RUNWIRE_CONFIG names {path}, and there is no such file.")
-        return {}
+    given = "RUNWIRE_CONFIG" in environ
     try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+            subject = f"RUNWIRE_CONFIG names {path}, which" if given else path
+            raise SettingsError(f"{subject} is {kind}, and no file of settings.")
         return dict(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError):
+        if given:
+            raise SettingsError(f"RUNWIRE_CONFIG names {path}, and there is no such file.") from None
+        return {}
     except (OSError, ValueError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}.") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise SettingsError(f"{path} cannot be read: {why}.") from error
 
 
 def unsafe(settings: Settings) -> list[str]:

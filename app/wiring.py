@@ -131,9 +131,12 @@ def build(settings: Settings) -> Parts:
     stores = build_stores(database, _reveal(settings.secret_key))
     try:
         keys = KeyRing.parse(settings.api_keys.get_secret_value())
+    except ValueError as error:
+        raise SettingsError(f"RUNWIRE_API_KEYS cannot be used: {error}.") from None
+    try:
         egress = EgressGuard(settings.egress_entries)
     except ValueError as error:
-        raise SettingsError(f"RUNWIRE_API_KEYS or RUNWIRE_EGRESS_ALLOW cannot be used: {error}.") from None
+        raise SettingsError(f"RUNWIRE_EGRESS_ALLOW cannot be used: {error}.") from None
     try:
         cors_origins = parse_origins(settings.cors_origins)
     except ValueError as error:

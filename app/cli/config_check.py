@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from app.cli.serve import EXIT_SETTINGS as EXIT_UNUSABLE
 from app.core.errors import RunwireError
 from app.core.values import immutable
-from app.settings import Settings, SettingsError, name_warnings, read, unsafe, variable_of
+from app.settings import Settings, SettingsError, name_warnings, survey, unsafe, variable_of
 from app.storage.look import registered_tools
 from app.tools.plugins import PluginError, PluginSet
 from app.tools.public import shadowed_by_plugin
@@ -17,6 +17,12 @@ from app.wiring import build
 __all__ = ["EXIT_UNUSABLE", "EXIT_WARNINGS", "Check", "Setting", "examine", "lines", "redacted"]
 
 EXIT_WARNINGS = 1
+
+UNUSABLE = "(cannot be used)"
+"""In the place of a value that has a fault."""
+
+_OF_SAFETY = frozenset(("api_keys", "demo", "env", "host", "secret_key"))
+"""Without one of these nobody can tell whether the others are safe."""
 
 _SECRET_PART = re.compile(r"(?i)([?&][^=&#]*(?:pass|key|token|secret|auth|sig)[^=&#]*=)[^&#]*")
 
@@ -32,7 +38,7 @@ class Setting:
 
 @immutable
 class Check:
-    """What was found. With `errors` the server does not start; `settings` is empty when they could not even be read."""
+    """What was found. With `errors` the server does not start; `settings` is empty when their file could not be read."""
 
     settings: tuple[Setting, ...]
     warnings: tuple[str, ...]
@@ -48,25 +54,56 @@ class Check:
 
 
 def examine(environ: Mapping[str, str] | None = None, **overrides: object) -> Check:
-    """Do what `serve` does before it opens anything. `overrides`: options of the command line."""
-    try:
-        settings, sources = read(environ, **overrides)
-        warnings = name_warnings(environ)
-    except SettingsError as error:
-        return Check((), (), (str(error),))
+    """Do what `serve` does before it opens anything, and go on after a fault. `overrides`: options of the command line."""
+    found = survey(environ, **overrides)
+    errors = list(found.faults.values())
     shown = tuple(
-        Setting(variable_of(name), _shown(name, getattr(settings, name)), sources[name])
+        Setting(
+            variable_of(name),
+            UNUSABLE if name in found.faults else _shown(name, getattr(found.settings, name)),
+            found.sources[name],
+        )
         for name in Settings.model_fields
     )
-    errors = unsafe(settings)
-    shadowed: list[str] = []
-    try:
-        plugins = build(settings).plugins
+    if "RUNWIRE_CONFIG" in found.faults:  # what else is set stands in it
+        return Check((), (), tuple(errors))
+    if not found.faults.keys() & _OF_SAFETY:
+        errors += unsafe(found.settings)
+    faults, shadowed = _built(found.settings)
+    return Check(shown, (*name_warnings(environ), *_risks(found.settings), *shadowed), (*errors, *faults))
+
+
+def _built(settings: Settings) -> tuple[list[str], list[str]]:
+    """What the server's parts refuse, and warnings. Each setting that is refused once is left out, and the next one found."""
+    errors: list[str] = []
+    left = settings
+    for _ in Settings.model_fields:
+        try:
+            plugins = build(left).plugins
+        except (SettingsError, PluginError, RunwireError) as error:
+            errors.append(str(error))
+            without = left.model_copy(update={name: _default(name) for name in _refused(error)})
+            if without == left:
+                break
+            left = without
+            continue
         plugins.close()
-        shadowed += [shadowed_by_plugin(name) for name in _registered(settings, plugins) if plugins.get(name)]
-    except (SettingsError, PluginError, RunwireError) as error:
-        errors.append(str(error))
-    return Check(shown, (*warnings, *_risks(settings), *shadowed), tuple(errors))
+        return errors, [shadowed_by_plugin(name) for name in _registered(settings, plugins) if plugins.get(name)]
+    return errors, []
+
+
+def _refused(error: Exception) -> list[str]:
+    """The fields that an error is about."""
+    if isinstance(error, PluginError):
+        return ["plugins", "tool_policy"]
+    if isinstance(error, RunwireError):
+        return ["database_url" if error.code == "invalid_database_url" else "secret_key"]
+    named = set(re.findall(r"[A-Z]+(?:_[A-Z]+)+", str(error)))
+    return [name for name in Settings.model_fields if variable_of(name) in named]
+
+
+def _default(name: str) -> object:
+    return Settings.model_fields[name].get_default()
 
 
 def _registered(settings: Settings, plugins: PluginSet) -> Sequence[str]:

@@ -52,8 +52,11 @@ def serve(
     look_there_for_modules()
     try:
         settings = load(host=host, port=port, demo=demo or None)
-    except SettingsError as error:
-        typer.echo(f"runwire: {error}", err=True)
+    except SettingsError:
+        from app.cli.config_check import examine
+
+        for reason in examine(host=host, port=port, demo=demo or None).errors:  # all of them, not the first only
+            typer.echo(f"runwire: {reason}", err=True)
         raise typer.Exit(EXIT_SETTINGS) from None
     for warning in name_warnings():
         typer.echo(f"runwire: {warning}", err=True)

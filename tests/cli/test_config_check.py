@@ -148,6 +148,91 @@ async def test_what_is_unusable_ends_with_the_code_of_serve(tmp_path: Path) -> N
     assert checked.code == 2
 
 
+BAD = {
+    "RUNWIRE_ENV": ("prod", "it takes development or production"),
+    "RUNWIRE_PORT": ("99999", "it takes a whole number from 0 to 65535"),
+    "RUNWIRE_METRICS": ("maybe", "it takes true or false"),
+    "RUNWIRE_LOG_LEVEL": ("loud", "it takes debug, info, warning or error"),
+    "RUNWIRE_RETENTION_DAYS": ("0", "it takes a number of days above 0, or off"),
+    "RUNWIRE_SHUTDOWN_GRACE_S": ("-1", "it takes a number from 0 on"),
+    "RUNWIRE_MAX_CONNECTIONS": ("many", "it takes a whole number from 1 on"),
+}
+
+
+async def test_all_that_is_wrong_is_told_at_once_with_what_was_given_and_what_fits(tmp_path: Path) -> None:
+    env = {name: value for name, (value, _) in BAD.items()} | {
+        "RUNWIRE_API_KEYS": "short:acme",
+        "RUNWIRE_EGRESS_ALLOW": "10.0.0.0/99",
+        "RUNWIRE_CORS_ORIGINS": "x y",
+        "RUNWIRE_PLUGINS": "there.is.no.such.module",
+        "RUNWIRE_MODELS": "{not json",
+        "RUNWIRE_SECRET_KEY": "short",
+        "RUNWIRE_DATABASE_URL": "mysql://somewhere",
+        "RUNWIRE_PROT": "1",
+    }
+    result = await check(tmp_path, **env)
+    assert result.code == 2
+    said = [line.removeprefix("runwire: ") for line in result.err.splitlines()]
+    for name, (value, fits) in BAD.items():
+        assert f"{name} cannot be '{value}' (environment): {fits}." in said
+    for begin in (
+        "RUNWIRE_API_KEYS cannot be used", "RUNWIRE_EGRESS_ALLOW cannot be used", "RUNWIRE_CORS_ORIGINS cannot be used",
+        "RUNWIRE_MODELS cannot be used", "RUNWIRE_SECRET_KEY must have", "Plugin 'there.is.no.such.module'",
+        "The database address must start", "warning: RUNWIRE_PROT is no setting",
+    ):  # fmt: skip
+        assert sum(line.startswith(begin) for line in said) == 1, begin
+    assert len(said) == len(BAD) + 8
+    assert re.search(r"^RUNWIRE_PORT +\(cannot be used\) +environment$", result.out, re.MULTILINE)
+    assert re.search(r"^RUNWIRE_HOST +127.0.0.1 +default$", result.out, re.MULTILINE)
+    served = await runwire("serve", cwd=tmp_path, env=env)
+    assert served.code == 2
+    assert [line for line in served.err.splitlines() if "warning" not in line] == [
+        line for line in result.err.splitlines() if "warning" not in line
+    ]
+
+
+async def test_what_a_secret_was_set_to_is_not_told(tmp_path: Path) -> None:
+    (tmp_path / "runwire.toml").write_text('api_keys = 4711\nsecret_key = ["hunter2"]\nport = "hunter"\n')
+    result = await check(
+        tmp_path, RUNWIRE_PUBLIC_URL="ftp://me:hunter2@runwire.example", OPENAI_API_KEY_FILE="/no/file"
+    )
+    assert result.code == 2
+    assert "hunter2" not in result.out + result.err
+    assert "4711" not in result.out + result.err
+    assert result.err.splitlines() == [
+        "runwire: OPENAI_API_KEY_FILE cannot be read: No such file or directory.",
+        "runwire: RUNWIRE_API_KEYS cannot be what it is set to (runwire.toml): it takes a text.",
+        "runwire: RUNWIRE_PORT cannot be 'hunter' (runwire.toml): it takes a whole number from 0 to 65535.",
+        "runwire: RUNWIRE_PUBLIC_URL cannot be what it is set to (environment): it takes an http or https address without a"
+        " query, such as https://runwire.example.",
+        "runwire: RUNWIRE_SECRET_KEY cannot be what it is set to (runwire.toml): it takes a text.",
+    ]
+
+
+async def test_an_option_stands_for_a_setting_that_has_a_fault(tmp_path: Path) -> None:
+    assert (await check(tmp_path, "--port", "0", RUNWIRE_PORT="99999")).code == 0
+    assert (await check(tmp_path, "--port", "99999")).code == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/dev/null", "RUNWIRE_CONFIG names /dev/null, which is a device or a pipe, and no file of settings."),
+        ("/usr", "RUNWIRE_CONFIG names /usr, which is a folder, and no file of settings."),
+        ("/no/such/file", "RUNWIRE_CONFIG names /no/such/file, and there is no such file."),
+        ("/dev/null/x", "RUNWIRE_CONFIG names /dev/null/x, and there is no such file."),
+        ("bad.toml", "bad.toml cannot be read: "),
+    ],
+)
+async def test_what_is_wrong_with_the_file_of_settings_is_told(tmp_path: Path, path: str, why: str) -> None:
+    (tmp_path / "bad.toml").write_text("port = \n")
+    checked = await check(tmp_path, RUNWIRE_CONFIG=path)
+    served = await runwire("serve", cwd=tmp_path, env={"RUNWIRE_CONFIG": path})
+    assert checked.err.startswith(f"runwire: {why}")
+    assert (checked.code, checked.err) == (served.code, served.err)
+    assert checked.code == 2
+
+
 @pytest.mark.parametrize("value", ["off", "none", ""])
 def test_runs_may_be_kept_for_ever(value: str) -> None:
     found = examine({"RUNWIRE_RETENTION_DAYS": value})
