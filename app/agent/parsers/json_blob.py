@@ -19,8 +19,12 @@ FENCE = re.compile(r"```[ \t]{0,8}+[\w.+#-]{0,32}+\s*+(?=[{\[])")
 _MOST_TOKENS = 20_000
 """Brackets, commas and strings up to which a blob that was cut off is completed: each costs half a microsecond."""
 
-_ODD = re.compile(r"[\x00\ud800-\udfff]|\\u0000|\\u[dD][89a-fA-F]|[0-9]{19}|[0-9][eE]")
-"""How a value that cannot be kept looks in JSON text, unless it is nested too deep."""
+_ODD = (
+    re.compile(r"[\x00\ud800-\udfff]"),
+    re.compile(r"\\u(?:0000|[dD][89a-fA-F])"),
+    re.compile(r"[0-9](?:[eE]|[0-9]{18})"),
+)
+"""How a value that cannot be kept looks in JSON text, unless it is nested too deep. One search for all would be slower."""
 
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+("|\Z|\\\Z)|[{}\[\],]', re.DOTALL)
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
@@ -134,7 +138,7 @@ def unreadable(text: str) -> ParseError:
 
 def _can_be_kept(fields: dict[str, object], text: str) -> bool:
     """Whether the value can be journaled as it is: looked at closely only where the text gives a reason."""
-    if _ODD.search(text) is None:
+    if not any(odd.search(text) for odd in _ODD):
         return _depth_is_kept(fields)
     try:
         check_value(fields)

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from app.agent.ports import ParseError, ReasoningDelta, TextDelta
 from app.core.actions import AgentAction, AgentFinish, observation_text
+from app.core.errors import ModelError
 from app.core.values import immutable
 
 Parsed = AgentAction | tuple[AgentAction, ...] | AgentFinish | ParseError
@@ -17,6 +18,10 @@ The peers look at the whole text: a later `Final Answer:` replaces an earlier on
 Nothing could be streamed then. A second thought comes soon or not at all, so it counts when it begins within this many
 characters; what stands later is part of the answer. Whole and streamed reading follow the same rule.
 """
+
+
+MAX_ANSWER = 2 * 1024 * 1024
+"""Characters of one answer: reading so many takes a tenth of a second, whatever they are, and no model says as much."""
 
 
 class TextParser(Protocol):
@@ -57,16 +62,24 @@ class Reader:
     Without a finish there may have been text all the same: an answer that began and became unreadable later on.
     """
 
-    __slots__ = ("_parser", "_pieces", "_told", "_tracker")
+    __slots__ = ("_length", "_parser", "_pieces", "_told", "_tracker")
 
     def __init__(self, parser: Parser, tracker: Tracker) -> None:
         self._parser = parser
         self._tracker = tracker
         self._pieces: list[str] = []
+        self._length = 0
         self._told = 0
 
     def feed(self, delta: str) -> list[Spoken]:
-        """Take what the model said next; give what is certain by now. The cost is that of `delta`."""
+        """Take what the model said next; give what is certain by now. The cost is that of `delta`.
+
+        Raises `ModelError` (`model_invalid_response`): more than `MAX_ANSWER` characters.
+        """
+        self._length += len(delta)
+        if self._length > MAX_ANSWER:
+            text = f"The model's answer has more than {MAX_ANSWER} characters, the server's limit for text agents."
+            raise ModelError(text, code="model_invalid_response")
         self._pieces.append(delta)
         spoken = self._tracker.feed(delta)
         for part in spoken:

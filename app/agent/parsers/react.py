@@ -1,8 +1,18 @@
 """The ReAct parser: `Thought:`, `Action:`, `Action Input:`, `Final Answer:` in plain text, one action at a time."""
 
-import re
-
-from app.agent.parsers.keywords import KEYWORDS, KEYWORDS_BEGUN, KeywordTracker, closing_mark, kind
+from app.agent.parsers.keywords import (
+    ANSWER,
+    ANY,
+    KEYWORDS_BEGUN,
+    MOST_MARKERS,
+    NO_ACTION,
+    NO_INPUT,
+    Finder,
+    KeywordTracker,
+    Word,
+    Words,
+    closing_mark,
+)
 from app.agent.parsers.port import SETTLE, Parsed, Reader
 from app.agent.parsers.trimming import WHITE, before_observation, trimmed
 from app.agent.ports import ParseError
@@ -26,20 +36,24 @@ class ReactParser:
     """
 
     def parse(self, text: str) -> Parsed:
-        first: re.Match[str] | None = None
-        action: re.Match[str] | None = None
-        given: re.Match[str] | None = None
-        marker: re.Match[str] | None = None
-        for found in KEYWORDS.finditer(text):
-            if marker is not None and found.start() >= marker.end() + SETTLE:
+        first: Word | None = None
+        action: Word | None = None
+        given: Word | None = None
+        marker: Word | None = None
+        words: Words = ANY
+        finder, position, markers = Finder(text), 0, 0
+        while markers < MOST_MARKERS and (found := finder.next(words, position)) is not None:
+            if marker is not None and found.start >= marker.end + SETTLE:
                 break
+            position = found.end
             first = first or found
-            match kind(found):
+            markers += found.kind == "final"
+            match found.kind:
                 case "final" if given is None:
                     marker = found
-                case "final" if _begins_a_line(text, found.start()):
+                case "final" if _begins_a_line(text, found.start):
                     return ParseError(f"{BOTH}: {text}")
-                case "input" if action is not None and given is None:
+                case "input" if action is not None:
                     given = found
                     if marker is not None:
                         return ParseError(f"{BOTH}: {text}")
@@ -47,20 +61,21 @@ class ReactParser:
                     action = action or found
                 case _:
                     pass
+            words = ANSWER if given is not None else NO_INPUT if action is None else NO_ACTION
         if first is not None and action is not None and given is not None:
-            name = text[action.end() : given.start()].strip(WHITE + "*")
-            told = trimmed(before_observation(text, given.end()), closing_mark(text, first, given))
+            name = text[action.end : given.start].strip(WHITE + "*")
+            told = trimmed(before_observation(text, given.end), closing_mark(text, first, given))
             return AgentAction(name, told.strip('"'), text)
         if first is not None and marker is not None:
             return AgentFinish(
-                {"output": trimmed(before_observation(text, marker.end()), closing_mark(text, first, marker))}, text
+                {"output": trimmed(before_observation(text, marker.end), closing_mark(text, first, marker))}, text
             )
         return ParseError(
             f"Could not parse LLM output: `{text}`", text, MISSING_ACTION if action is None else MISSING_INPUT, True
         )
 
     def reader(self) -> Reader:
-        return Reader(self, KeywordTracker(KEYWORDS, KEYWORDS_BEGUN))
+        return Reader(self, KeywordTracker(ANY, KEYWORDS_BEGUN))
 
 
 def _begins_a_line(text: str, at: int) -> bool:

@@ -1,13 +1,16 @@
 """The ReAct JSON parser: thinking, then an action as a JSON blob in a code fence, or `Final Answer:` and plain text."""
 
-from app.agent.parsers.json_blob import decision, read_blob, unreadable
+from app.agent.parsers.json_blob import Blob, decision, read_blob, unreadable
 from app.agent.parsers.keywords import (
+    ANSWER,
     ANSWER_OR_FENCE,
     ANSWER_OR_FENCE_BEGUN,
     ANSWER_OR_JSON,
+    MOST_MARKERS,
+    Finder,
     KeywordTracker,
+    Word,
     closing_mark,
-    kind,
 )
 from app.agent.parsers.port import SETTLE, Parsed, Reader
 from app.agent.parsers.trimming import before_observation, trimmed
@@ -23,21 +26,25 @@ class ReactJsonParser:
     """
 
     def parse(self, text: str) -> Parsed:
-        first = marker = blob = None
-        position = 0
-        while (found := ANSWER_OR_JSON.search(text, position)) is not None:
-            if marker is not None and found.start() >= marker.end() + SETTLE:
+        first: Word | None = None
+        marker: Word | None = None
+        blob: Blob | None = None
+        words, finder, position, markers = ANSWER_OR_JSON, Finder(text), 0, 0
+        while markers < MOST_MARKERS and (found := finder.next(words, position)) is not None:
+            if marker is not None and found.start >= marker.end + SETTLE:
                 break
-            position = found.end()
-            if kind(found) == "final":
+            position = found.end
+            words = ANSWER  # an answer wins, and of several blobs the first one counts
+            if found.kind == "final":
                 first, marker = first or found, found
-            elif marker is None and blob is None:
-                blob = read_blob(text, found.end())
+                markers += 1
+            else:
+                blob = read_blob(text, found.end)
                 if blob is None or blob.cut_off or not _closes(text, blob.end):
                     break
                 position = blob.end
         if first is not None and marker is not None:
-            told = trimmed(before_observation(text, marker.end()), closing_mark(text, first, marker))
+            told = trimmed(before_observation(text, marker.end), closing_mark(text, first, marker))
             return AgentFinish({"output": told}, text)
         if blob is None or blob.cut_off or not _closes(text, blob.end):
             return unreadable(text)

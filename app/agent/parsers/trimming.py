@@ -18,9 +18,14 @@ _OPEN_ENDS = WHITE + "`*_"
 """What may turn out to be trimmed: white space, a closing fence, closing bold marks."""
 
 
+def _observation(text: str, start: int = 0) -> re.Match[str] | None:
+    """Lines are looked at only where one of them may be it: a text may have nothing but line breaks."""
+    return _OBSERVATION.search(text, start) if text.find("Observation", start) >= 0 else None
+
+
 def before_observation(text: str, start: int) -> str:
     """`text` from `start` to the first line that begins with `Observation:`: only the server observes."""
-    found = _OBSERVATION.search(text, start)
+    found = _observation(text, start)
     return text[start:] if found is None else text[start : found.start()]
 
 
@@ -45,7 +50,7 @@ class AnswerTrimmer:
         if self._cut:
             return ""
         text = self._held + delta
-        found = _OBSERVATION.search(text)
+        found = _observation(text)
         if found is not None:
             self._cut = True
         end = _OBSERVATION_BEGUN.start(text) if found is None else found.start()
