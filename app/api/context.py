@@ -50,6 +50,11 @@ class ModelDirectory(Protocol):
 
     def describe(self, name: str) -> Mapping[str, object] | None: ...
 
+    @property
+    def providers(self) -> Sequence[str]:
+        """Built in or plugins."""
+        ...
+
 
 class MetricsPage(Protocol):
     """All metrics as text (`app.observability`)."""

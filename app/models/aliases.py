@@ -244,7 +244,7 @@ def reference_of(
         return None
     alias = aliases.get(reference.model)
     if alias is None:
-        raise unknown_model(reference.model, tuple(aliases), at)
+        raise unknown_model(reference.model, tuple(aliases), at, plugins)
     pinned: dict[str, object] = {"provider": "alias", "model": alias.name}
     if reference.params:
         check_overridden(alias, reference.params, pointer=pointer, plugins=plugins)

@@ -21,7 +21,7 @@ from app.models.prices import PricedModel
 from app.models.remote import REMOTE_PROVIDERS, Endpoint
 from app.models.retries import Retries
 from app.models.scripted import ScriptedModel
-from app.models.spec import check_model
+from app.models.spec import PROVIDERS, check_model
 from app.models.tokenizer import Tokenizers
 
 
@@ -98,6 +98,11 @@ class ModelCatalog:
         if checked.api_key is not None:
             pinned["api_key"] = {"secret_ref": await self._secrets.put(tenant, checked.api_key)}
         return pinned
+
+    @property
+    def providers(self) -> Sequence[str]:
+        """What a model object's `provider` may be: the server's own, then plugins; an alias has none of its own."""
+        return [*sorted(PROVIDERS - {"alias"}), *self._plugins.names]
 
     def page(self, *, after: str | None, limit: int) -> Sequence[Mapping[str, object]]:
         """What callers may know of aliases and plugins, in name order, names greater than `after`."""

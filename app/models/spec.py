@@ -52,7 +52,7 @@ def check_model(
         raise _invalid(pointer, 'must be "provider:model" or an object with provider and model')
     kind = _KINDS.get(provider) or (_OfPlugin if provider in plugins else None)
     if kind is None:
-        raise unknown_model(provider, aliases, pointer + at)
+        raise unknown_model(provider, aliases, pointer + at, plugins)
     if isinstance(spec, str):
         if kind is _OfPlugin and not body["model"]:
             raise _invalid(pointer, f'name a model too, as in "{provider}:NAME"')
@@ -77,14 +77,14 @@ def _invalid(pointer: str, detail: str) -> InvalidRequest:
     return InvalidRequest(f"The model is not valid: {detail}.", errors=(FieldError(pointer, detail),))
 
 
-def unknown_model(name: str, aliases: Collection[str], pointer: str) -> InvalidRequest:
-    """A refusal that says what there is, at most `MAX_TOLD` aliases by name."""
+def unknown_model(name: str, aliases: Collection[str], pointer: str, plugins: Collection[str] = ()) -> InvalidRequest:
+    """A refusal that says what there is, at most `MAX_TOLD` aliases and model plugins by name."""
     shown = re.sub(r"[^\x20-\x7e]", "?", name)[:64]
     detail = (
         f'unknown model "{shown}"; use "openai:NAME", "anthropic:NAME", "demo", or an object with provider and model'
     )
-    if aliases:
-        named = sorted(aliases)
+    if aliases or plugins:
+        named = [*sorted(aliases), *(f'"{plugin}:NAME"' for plugin in sorted(plugins))]
         more = f" and {len(named) - MAX_TOLD} more (GET /models)" if len(named) > MAX_TOLD else ""
         detail += f"; configured here: {', '.join(named[:MAX_TOLD])}{more}"
     return InvalidRequest(

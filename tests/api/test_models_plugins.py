@@ -59,6 +59,16 @@ async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
         yield opened
 
 
+async def test_loaded_model_plugins_are_told_where_providers_are(client: httpx.AsyncClient) -> None:
+    facts = (await client.get("/info")).json()
+    assert set(facts["model_providers"]) == {"openai", "anthropic", "scripted", "demo", "odd", "echo"}
+    for model in ("nothing:x", "alias:nothing", {"provider": "nothing", "model": "x"}):
+        answer = await client.post("/runs", json=run_body(model))
+        assert (answer.status_code, answer.json()["code"]) == (422, "unknown_model")
+        assert "configured here: " in answer.json()["detail"]
+        assert '"echo:NAME", "odd:NAME"' in answer.json()["detail"]
+
+
 async def told(client: httpx.AsyncClient, model: object, *tools: str, **more: object) -> list[Event]:
     async with asyncio.timeout(TIMEOUT_S):
         answer = await client.post("/runs/stream", json=run_body(model, *tools, **more))

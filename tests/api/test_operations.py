@@ -32,6 +32,26 @@ async def test_probes_and_facts_need_no_key(nobody: httpx.AsyncClient) -> None:
     assert {"runs", "streams", "metrics"} <= set(facts["features"])
 
 
+BY_ROUTE = {
+    "threads": "/threads", "state": "/threads/{thread_id}/state", "store": "/store/items",
+    "approvals": "/runs/{run_id}/resume", "deferred_tools": "/tool-calls/{tool_call_id}/result",
+    "reconciliation": "/tool-calls/{tool_call_id}/reconcile", "audit": "/tool-calls",
+    "kill_switches": "/tools/{name}/disabled", "secret_rotation": "/tools/{name}/rotate-secret", "models": "/models",
+}  # fmt: skip
+
+
+async def test_what_the_server_can_do_is_in_its_features(nobody: httpx.AsyncClient) -> None:
+    features = (await nobody.get("/info")).json()["features"]
+    assert len(features) == len(set(features))
+    paths = set((await nobody.get("/openapi.json")).json()["paths"])
+    assert set(BY_ROUTE) <= set(features)
+    assert set(BY_ROUTE.values()) <= paths
+    covered = {"runs", "agents", "tools", "metrics", *BY_ROUTE.values()}
+    assert {path.split("/")[1] for path in paths} - {"livez", "readyz", "info"} <= {
+        item.split("/")[1] if item.startswith("/") else item for item in covered
+    }
+
+
 async def test_a_database_that_another_version_migrated_is_not_ready_but_alive(tmp_path: Path) -> None:
     with RunwireServer.open(tmp_path) as server:
         async with server.client(None) as client:

@@ -11,9 +11,15 @@ from app.api.context import authenticate, services_of
 from app.api.parameters import CheckedRoute
 from app.core.errors import Unavailable
 from app.core.json import encode
-from app.runs.spec import AGENT_TYPES
 
 router = APIRouter(tags=["operations"], route_class=CheckedRoute)
+
+FEATURES = (
+    "runs", "streams", "agents", "structured_output", "threads", "state", "store", "tools", "plugins", "models", "approvals",
+    "client_tools", "deferred_tools", "policies", "reconciliation", "audit", "kill_switches", "secret_rotation", "idempotency",
+    "retention",
+)  # fmt: skip
+"""What callers may look for before they rely on it; a name that stood here once stays."""
 
 
 @router.get("/livez", summary="Is the process alive")
@@ -48,14 +54,12 @@ async def metrics(request: Request) -> Response:
 
 @router.get("/info", summary="Version and features")
 async def info(request: Request) -> Response:
-    features = ["runs", "streams", "agents", "tools", "plugins", "models", "idempotency", "retention"]
-    if services_of(request).metrics is not None:
-        features.append("metrics")
+    services = services_of(request)
     body = {
         "name": "runwire",
         "version": __version__,
-        "features": features,
-        "agent_types": list(AGENT_TYPES),
-        "model_providers": ["openai", "anthropic", "scripted", "demo"],
+        "features": [*FEATURES, *(["metrics"] if services.metrics is not None else [])],
+        "agent_types": services.agents.types,
+        "model_providers": list(services.models.providers),
     }
     return Response(encode(body), media_type="application/json")
