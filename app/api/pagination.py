@@ -1,5 +1,6 @@
 """Pages of a list: `{"data", "has_more", "next_cursor"}`."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
 
@@ -8,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.core.errors import FieldError, InvalidRequest
-from app.core.ids import is_id
+from app.core.ids import NAME_PATTERN, is_id
 from app.core.json import encode
 
 Limit = Annotated[int, Query(ge=1, le=100, description="How many items, 1 to 100.")]
@@ -16,6 +17,8 @@ After = Annotated[str | None, Query(max_length=200, description="`next_cursor` o
 
 MAX_FILTERS = 16
 """`metadata.<key>` filters of a list: each is a condition of its query."""
+
+_NAMED = "~"
 
 ItemT = TypeVar("ItemT")
 
@@ -50,11 +53,30 @@ def number_cursor(after: str | None, *, at: str = "/query/after") -> int:
 def check_id_cursor(after: str | None) -> None:
     """A cursor that is a resource's id. Raises `InvalidRequest` (`invalid_cursor`)."""
     if after is not None and not is_id(after):
-        raise InvalidRequest(
-            "`after` must be a `next_cursor` of this list.",
-            code="invalid_cursor",
-            errors=(FieldError("/query/after", "not a cursor"),),
-        )
+        raise _not_a_cursor()
+
+
+def cursor_of_name(name: str) -> str:
+    """The cursor of a list in name order. Marked, so that a mere name is told from one."""
+    return _NAMED + name
+
+
+def name_cursor(after: str | None) -> str | None:
+    """The name in a cursor of `cursor_of_name`. Raises `InvalidRequest` (`invalid_cursor`)."""
+    if after is None:
+        return None
+    name = after.removeprefix(_NAMED)
+    if name == after or not re.fullmatch(NAME_PATTERN, name):
+        raise _not_a_cursor()
+    return name
+
+
+def _not_a_cursor() -> InvalidRequest:
+    return InvalidRequest(
+        "`after` must be a `next_cursor` of this list.",
+        code="invalid_cursor",
+        errors=(FieldError("/query/after", "not a cursor"),),
+    )
 
 
 def metadata_filter(request: Request) -> dict[str, str]:

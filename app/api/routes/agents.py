@@ -10,7 +10,7 @@ from app.api.body import read_json
 from app.api.context import authenticate, services_of
 from app.api.idempotency import key_of, stored
 from app.api.openapi import body_of
-from app.api.pagination import After, Limit, page
+from app.api.pagination import After, Limit, cursor_of_name, name_cursor, page
 from app.api.parameters import CheckedRoute
 from app.core.json import encode
 from app.runs.spec import RegisteredAgentSpec
@@ -33,8 +33,8 @@ async def create_agent(request: Request) -> Response:
 @router.get("/agents", summary="List agents")
 async def list_agents(request: Request, limit: Limit = 20, after: After = None) -> Response:
     principal = authenticate(request, "runs:read")
-    found = await services_of(request).agents.page(principal, after=after, limit=limit + 1)
-    return page(found, limit, lambda agent: cast("str", agent["name"]), lambda agent: agent)
+    found = await services_of(request).agents.page(principal, after=name_cursor(after), limit=limit + 1)
+    return page(found, limit, lambda agent: cursor_of_name(cast("str", agent["name"])), lambda agent: agent)
 
 
 @router.get("/agents/{name}", summary="Get an agent")

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from app.api.context import authenticate, services_of
 from app.api.openapi import responses
-from app.api.pagination import After, Limit, page
+from app.api.pagination import After, Limit, cursor_of_name, name_cursor, page
 from app.api.parameters import CheckedRoute
 from app.core.errors import NotFound
 from app.core.json import encode
@@ -24,8 +24,8 @@ ModelName = Annotated[str, Path(max_length=64)]
 )
 async def list_models(request: Request, limit: Limit = 20, after: After = None) -> Response:
     authenticate(request, "runs:read")
-    found = services_of(request).models.page(after=after, limit=limit + 1)
-    return page(found, limit, lambda model: cast("str", model["name"]), lambda model: model)
+    found = services_of(request).models.page(after=name_cursor(after), limit=limit + 1)
+    return page(found, limit, lambda model: cursor_of_name(cast("str", model["name"])), lambda model: model)
 
 
 @router.get("/models/{name}", summary="Get a model", responses=responses(200, "The model.", "Model"))

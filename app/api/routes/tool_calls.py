@@ -11,7 +11,7 @@ from app.agent.ports import StepStatus
 from app.api.body import read_json
 from app.api.context import authenticate, services_of
 from app.api.openapi import SwitchBody, body_of, responses
-from app.api.pagination import After, Limit, page
+from app.api.pagination import After, Limit, check_id_cursor, page
 from app.api.parameters import CheckedRoute
 from app.api.views import audit_detail, audit_view
 from app.core.errors import FieldError, InvalidRequest
@@ -44,6 +44,7 @@ async def list_calls(
     after: After = None,
 ) -> Response:
     principal = authenticate(request, "runs:read")
+    check_id_cursor(after)
     where = AuditFilter(tool, outcome, thread_id, run_id, _moment("from", from_), _moment("to", to))
     found = await services_of(request).audit.page(principal, where, after=after, limit=limit + 1)
     return page(found, limit, lambda item: item.call.id, audit_view)

@@ -10,7 +10,7 @@ from app.api.body import read_body, read_json
 from app.api.context import authenticate, services_of, trace_of
 from app.api.idempotency import key_of, plain_key, replay_headers, stored
 from app.api.openapi import NO_BODY, InvokeBody, SwitchBody, body_of, responses
-from app.api.pagination import After, Limit
+from app.api.pagination import After, Limit, cursor_of_name, name_cursor
 from app.api.parameters import CheckedRoute
 from app.core.errors import FieldError, InvalidRequest
 from app.core.json import encode
@@ -45,8 +45,10 @@ async def list_tools(
     after: After = None,
 ) -> Response:
     principal = authenticate(request, "tools:read")
-    found, cursor = await services_of(request).tools.list(principal, source=source, after=after, limit=limit)
-    body = {"data": found, "has_more": cursor is not None, "next_cursor": cursor}
+    behind = name_cursor(after)
+    found, last = await services_of(request).tools.list(principal, source=source, after=behind, limit=limit)
+    cursor = None if last is None else cursor_of_name(last)
+    body = {"data": found, "has_more": last is not None, "next_cursor": cursor}
     return Response(encode(body), media_type="application/json")
 
 
