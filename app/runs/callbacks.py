@@ -13,6 +13,8 @@ from app.runs.records import CallRecord
 from app.runs.spec import Spec
 from app.runs.validation import check
 from app.runs.waiting import WaitStore
+from app.tools.progress import ReportsOfCalls
+from app.tools.runner import call_time_ms
 from app.tools.turns import Turns
 
 HANDS_S = 2.0
@@ -37,6 +39,7 @@ class CallbackService:
         self._hub = hub
         self._tokens = tokens
         self._turns = turns
+        self._reports = ReportsOfCalls()
 
     async def result(self, tool_call_id: str, token: str | None, body: object) -> None:
         """Keep a result. Raises `Unauthenticated`, `NotFound`, `Conflict` (`result_exists`), `Gone` (`call_over`)."""
@@ -46,10 +49,20 @@ class CallbackService:
         self._dispatcher.wake(run_id)
 
     async def progress(self, tool_call_id: str, token: str | None, body: object) -> None:
-        """Tell the run's readers. Raises as `result`."""
+        """Tell the run's readers, unless they were told enough just now. Raises as `result`."""
         self._check(tool_call_id, token)
         spec = check(ProgressSpec, body)
         data = {"tool_call_id": tool_call_id, "progress": spec.progress, "message": spec.message}
+        reports = self._reports.of(tool_call_id, call_time_ms(tool_call_id))
+        if not reports.take():
+            return
+        try:
+            await self._keep(tool_call_id, data)
+        except BaseException:
+            reports.give_back()
+            raise
+
+    async def _keep(self, tool_call_id: str, data: Mapping[str, object]) -> None:
         async for attempt in stamina.retry_context(Conflict, attempts=None, timeout=HANDS_S, wait_initial=0.01):
             with attempt:
                 await self._tell(tool_call_id, data)

@@ -25,6 +25,7 @@ from app.tools.approval import rule_of
 from app.tools.attempt import Attempt, Send, Sending
 from app.tools.compiled import CompiledTool, text_key_of
 from app.tools.plugin_api import Command, Tool, ToolContext, ToolError, no_store
+from app.tools.progress import Reports
 from app.tools.result import as_json
 from app.tools.run_view import StateView
 from app.tools.schema import check_schema
@@ -204,10 +205,12 @@ def _opener(sending: Sending) -> Callable[[], ToolStore]:
 
 def _teller(sending: Sending) -> Callable[[str, Mapping[str, object]], None]:
     """Adds events to the run's stream from whatever thread the tool is in, in the order in which it tells them."""
-    loop, here = asyncio.get_running_loop(), threading.get_ident()
+    loop, here, reports = asyncio.get_running_loop(), threading.get_ident(), Reports(sending.timestamp_ms)
 
     def tell(event: str, data: Mapping[str, object]) -> None:
         told = told_data(sending, event, data)
+        if event == "progress" and not reports.take():
+            return
         name = cast("EventType", event)
         if threading.get_ident() == here:
             sending.view.tell(name, told)

@@ -61,3 +61,11 @@ async def crash(secret: str) -> str:
 async def whoami(context: ToolContext) -> dict[str, object]:
     """Who is calling."""
     return {"tenant": context.principal.tenant, "context": dict(context.context)}
+
+
+@tool(effect="pure")
+def babble(times: int, context: ToolContext) -> str:
+    """Tell of its progress, again and again."""
+    for number in range(times):
+        context.progress(number / times, "x" * 2000)
+    return "told"

@@ -321,6 +321,23 @@ async def test_a_tool_answers_later_and_the_run_goes_on(
     assert names(events).count("progress") == 1
 
 
+async def test_a_flood_of_progress_is_taken_and_a_part_of_it_kept(client: httpx.AsyncClient, tools: ToolServer) -> None:
+    run, effect = await deferred(client, tools)
+    flood = [call_back(client, effect, {"progress": 0.5, "message": "x" * 2000}, to="progress") for _ in range(400)]
+    assert {answer.status_code for answer in await asyncio.gather(*flood)} == {200}
+    assert (await call_back(client, effect, {"output": "done"})).status_code == 200
+    assert (await settled(client, run))["status"] == "success"
+    assert 10 <= names(read_events((await client.get(f"/runs/{run['id']}/stream")).content)).count("progress") < 200
+    over = await call_back(client, effect, {"progress": 1}, to="progress")
+    assert over.status_code in (200, 410)
+
+
+async def test_a_plugin_that_reports_all_the_time_fills_no_journal(client: httpx.AsyncClient) -> None:
+    run = await posted(client, run_body(scripted(calls(("babble", {"times": 10_000})), says("x")), "babble"))
+    assert run["status"] == "success"
+    assert 10 <= names(read_events((await client.get(f"/runs/{run['id']}/stream")).content)).count("progress") < 500
+
+
 async def test_a_callback_needs_the_calls_own_token(client: httpx.AsyncClient, tools: ToolServer) -> None:
     run, effect = await deferred(client, tools)
     _, other = await deferred(client, tools)
