@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from app import __version__
-from app.api import openapi, problems
+from app.api import docs_page, openapi, problems
 from app.api.boundary import BoundaryMiddleware
 from app.api.context import RequestIdMiddleware
 from app.api.cors import cors
@@ -48,10 +48,18 @@ def app_of(parts: Parts) -> FastAPI:
 
 def bare_app() -> FastAPI:
     """Routes and error handling only: enough to write the OpenAPI document."""
-    app = FastAPI(title="Runwire", version=__version__, description=DESCRIPTION, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="Runwire",
+        version=__version__,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
     for module in (runs, results, threads, store, agents, tools, tool_calls, callbacks, models, operations):
         app.include_router(module.router)
     app.router.routes[:0] = runs.shortcuts()
+    app.router.routes += docs_page.routes()
     problems.install(app)
     openapi.install(app)
     return app
