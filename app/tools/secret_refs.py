@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 from weakref import WeakValueDictionary
 
-from app.core.errors import Conflict, Gone
+from app.core.errors import Conflict
 from app.core.idempotency import IdempotencyKey
 from app.core.registry import SecretStore
 from app.core.values import immutable
@@ -109,13 +109,14 @@ class SpecSecrets:
     ) -> tuple[str | None, int, bool]:
         """The new signing secret of a tool, the end of the old one's time, and whether this was a replay.
 
-        A replay has no secret where another rotation came since. Raises `Conflict` where its calls are not signed,
-        `InvalidRequest` as `SigningStore.rotate`, `Gone` where another rotation comes just now.
+        Rotations at the same time happen one after the other, each with its own secret. A replay has no secret where another
+        rotation came since. Raises `Conflict` where its calls are not signed, `InvalidRequest` as `SigningStore.rotate`.
         """
         family = _ref(spec.get("signing_secret"))
         if family is None or self._rotations is None:
             raise Conflict("The calls of this tool are not signed; give it a signing_secret first.")
-        fresh = await self._store.put(tenant, new_secret())
+        secret: str | None = new_secret()
+        fresh = await self._store.put(tenant, secret)
         try:
             made, replayed = await self._rotations.rotate(tenant, family, fresh, idempotency)
         except BaseException:
@@ -123,12 +124,10 @@ class SpecSecrets:
             raise
         if replayed:
             await self._store.delete(tenant, fresh)
+            secret = None if made.ref is None else await self._store.get(tenant, made.ref)
         keys = self._rotating.get((tenant, family))
         if keys is not None:
             await keys.refresh(0.0)
-        secret = None if made.ref is None else await self._store.get(tenant, made.ref)
-        if secret is None and not replayed:
-            raise Gone("The new secret was replaced meanwhile; rotate again.")
         return secret, made.old_expires_at, replayed
 
     async def unrotated(self, tenant: str, spec: Mapping[str, object]) -> str | None:

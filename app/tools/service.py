@@ -184,7 +184,7 @@ class ToolService:
         """A new signing secret, shown once, beside which the old one signs for 24 h; and whether this was a replay.
 
         A replay shows the same secret, `None` once another one has taken its place.
-        Raises `NotFound` (`tool_not_found`), `Conflict` (`plugin_tool`, `conflict`), `Gone`.
+        Raises `NotFound` (`tool_not_found`), `Conflict` (`plugin_tool`, `conflict`).
         """
         if self._plugins.get(name) is not None:
             raise _plugin_conflict(name)

@@ -158,6 +158,18 @@ async def test_a_replayed_registration_never_shows_the_secret_of_a_later_one(
     assert (await client.post("/tools", json=body, headers=key)).json()["signing_secret"] is None
 
 
+async def test_rotations_at_the_same_time_come_one_after_the_other(client: httpx.AsyncClient, tool: Receiver) -> None:
+    """Each shows the secret that it made, also where the next one has replaced it by then."""
+    name = fresh_name()
+    await registered(client, tool, name)
+    await invoked(client, tool, name)
+    async with asyncio.timeout(TIMEOUT_S):
+        secrets = await asyncio.gather(*(rotate(client, name) for _ in range(20)))
+        request = await invoked(client, tool, name)
+    assert len(set(secrets)) == 20
+    assert [accepts(secret, request) for secret in secrets].count(True) == 2
+
+
 async def test_who_may_rotate_what(client: httpx.AsyncClient, server: RunwireServer, tool: Receiver) -> None:
     name = fresh_name()
     await registered(client, tool, name)
