@@ -1,6 +1,7 @@
 """The audit of tool calls over HTTP: asked, decided, sent, answered, and for whom."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -178,3 +179,22 @@ async def test_a_failed_call_outside_a_run_says_so_in_a_sentence(client: httpx.A
             "duration_ms": said["meta"]["duration_ms"],
         },
     }  # fmt: skip
+
+
+async def test_a_call_under_a_key_has_an_id_that_is_made_of_it_and_any_other_a_new_one(
+    client: httpx.AsyncClient, tool: Receiver
+) -> None:
+    name = await registered(client, tool)
+
+    async def called(*, key: str | None = None, order: int = 1) -> uuid.UUID:
+        headers = {} if key is None else {"Idempotency-Key": key}
+        answer = await client.post(f"/tools/{name}/invoke", json={"arguments": {"order": order}}, headers=headers)
+        assert answer.json()["meta"]["tool_call_id"] == tool.requests[-1].headers["webhook-id"]
+        return uuid.UUID(answer.json()["meta"]["tool_call_id"])
+
+    key = new_id()
+    kept = [await called(key=key), await called(key=key)]
+    assert kept[0] == kept[1]
+    others = [await called(key=key, order=2), await called(key=new_id()), await called(), await called()]
+    assert len({kept[0], *others}) == 5
+    assert [call.version for call in (kept[0], *others)] == [8, 8, 8, 7, 7]
