@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from app.core.messages import Message, ToolCall
     from app.core.usage import TokenUsage
     from app.models.plugin_api import ModelPlugin, model
+    from app.runs.middleware.api import CallModel, CallTool, Middleware, MiddlewareContext, ToolRequest, ToolResult
     from app.tools.plugin_api import Command, Effect, Tool, ToolContext, ToolError, tool
     from app.tools.policy_api import PolicyAnswer, PolicyRequest, ToolPolicy, tool_policy
     from app.tools.store_api import StoreConflict, ToolStore
@@ -92,6 +93,9 @@ _HOMES = {
     "core.messages": ("Message", "ToolCall"),
     "core.usage": ("TokenUsage",),
     "models.plugin_api": ("ModelPlugin", "model"),
+    "runs.middleware.api": (
+        "CallModel", "CallTool", "Middleware", "MiddlewareContext", "ToolRequest", "ToolResult",
+    ),
     "tools.plugin_api": ("Command", "Effect", "Tool", "ToolContext", "ToolError", "tool"),
     "tools.policy_api": ("PolicyAnswer", "PolicyRequest", "ToolPolicy", "tool_policy"),
     "tools.store_api": ("StoreConflict", "ToolStore"),
@@ -156,6 +160,8 @@ __all__ = [
     "AgentAction",
     "AgentFinish",
     "AgentStep",
+    "CallModel",
+    "CallTool",
     "ChatModel",
     "Checkpoint",
     "Client",
@@ -171,6 +177,8 @@ __all__ = [
     "Interrupt",
     "InvalidRequest",
     "Message",
+    "Middleware",
+    "MiddlewareContext",
     "ModelAnswer",
     "ModelError",
     "ModelPlugin",
@@ -204,6 +212,8 @@ __all__ = [
     "ToolDefinition",
     "ToolError",
     "ToolPolicy",
+    "ToolRequest",
+    "ToolResult",
     "ToolStore",
     "Unauthorized",
     "UnexpectedAnswer",

@@ -30,6 +30,8 @@ from app.runs.callbacks import CallbackService
 from app.runs.hub import Hub
 from app.runs.loop_parts import LoopAssembler
 from app.runs.loop_plugins import LoopPlugins
+from app.runs.middleware.builtin import built_in
+from app.runs.middleware.registry import MiddlewareSet
 from app.runs.retention import Retention
 from app.runs.service import RunService
 from app.settings import Settings, SettingsError
@@ -166,8 +168,9 @@ def build(settings: Settings) -> Parts:
         approve_writes=settings.approve_writes,
         store=store,
     )
-    agents = AgentService(stores.agents, models, tools, loop_plugins)
-    assembler = LoopAssembler(models, tools, new_id, loop_plugins, stores.waits.call)
+    middleware = MiddlewareSet.load(built_in(), settings.plugin_names)
+    agents = AgentService(stores.agents, models, tools, loop_plugins, middleware)
+    assembler = LoopAssembler(models, tools, new_id, loop_plugins, stores.waits.call, middleware)
     hub = Hub()
     dispatcher = LocalDispatcher(
         store=stores.runs,

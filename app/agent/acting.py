@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from dataclasses import replace
 
 from app.agent.changes import checked, close
 from app.agent.deadline import Deadline, OutOfTime
-from app.agent.ports import CutReason, Planner, Round, ToolRunner, Waiting
+from app.agent.ports import CutReason, Planner, Round, ToolOutcome, ToolRunner, Waiting
 from app.agent.records import CallWaits, Record, RoundClosed, StateChanged, StepDone
 from app.agent.settings import AgentSettings
 from app.agent.state import LoopState, OpenCall
@@ -43,10 +44,12 @@ def close_round(
 ) -> tuple[Record, ...]:
     """End the open round: results not told yet are told, calls without a result are cut for `reason`.
 
-    What the tools write to the state is applied, in call order. Returns nothing when no round is open, so it is safe on every path out of a run.
+    What the tools write to the state is applied, in call order. What hooks held back comes first. Returns nothing else
+    when no round is open, so it is safe on every path out of a run.
     """
+    held = state.take_untold() if state.untold else ()
     if not state.open_calls:
-        return ()
+        return held
     for item in state.open_calls:
         if item.outcome is None:
             item.outcome = tools.cut(item.call, "lost" if item.sent else reason)
@@ -61,12 +64,18 @@ def close_round(
             records.append(StepDone(call, outcome))
     messages = tuple(planner.observe(call, outcome) for call, outcome in results)
     state.messages.extend(messages)
+    results = [(call, _without_whole(outcome)) for call, outcome in results]
     state.rounds.append(Round(state.open_message, tuple(results), messages))
     state.open_calls = []
     state.open_message = None
     for change in changes:
         state.messages.extend(change.messages)
-    return (*records, RoundClosed(messages), *changes)
+    return (*held, *records, RoundClosed(messages), *changes)
+
+
+def _without_whole(outcome: ToolOutcome) -> ToolOutcome:
+    """A result as the run goes on with it: what is kept beside it is the record's, and not held for as long as the run is."""
+    return outcome if outcome.whole is None else replace(outcome, whole=None)
 
 
 async def _run(item: OpenCall, state: LoopState, settings: AgentSettings, tools: ToolRunner) -> None:
@@ -131,6 +140,7 @@ async def _run_many(
             if left and steps:
                 for item in told:
                     item.told = item.outcome is not None
+                    item.outcome = item.outcome and _without_whole(item.outcome)
                 yield (*steps, *waits)
             elif waits:
                 yield tuple(waits)

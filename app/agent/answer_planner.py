@@ -9,11 +9,11 @@ from app.agent.parse_policy import Handled, handle
 from app.agent.planners import answered
 from app.agent.ports import (
     Decision,
-    Delta,
     ModelAnswer,
     ModelCall,
     ModelRequest,
     ParseError,
+    Piece,
     PlannedCall,
     Planner,
     ProposedAction,
@@ -43,12 +43,12 @@ class AnswerPlanner:
         self._settings = settings
         self._call_model = call_model
 
-    async def plan(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
+    async def plan(self, turn: Turn) -> AsyncGenerator[Piece | Decision]:
         async with aclosing(self._inner.plan(turn)) as chunks:
             async for chunk in chunks:
                 yield await self._checked(chunk) if isinstance(chunk, Decision) else chunk
 
-    async def conclude(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
+    async def conclude(self, turn: Turn) -> AsyncGenerator[Piece | Decision]:
         """The last answer, which only counts if it fits: else its decision is a `ParseError`."""
         if self._answer.tool is not None:
             async with aclosing(self._conclude_by_tool(turn)) as chunks:
@@ -128,7 +128,7 @@ class AnswerPlanner:
         said = finish.log or observation_text(finish.return_values["output"])
         return ParseError(demand, said, demand, send_to_llm=True)
 
-    async def _conclude_by_tool(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
+    async def _conclude_by_tool(self, turn: Turn) -> AsyncGenerator[Piece | Decision]:
         """One forced call. It is kept as what it says: a call would want a result, and the run is over."""
         settings, answer = self._settings, self._answer
         demand = f"Give your final answer now, based on the previous steps, by calling `{answer.name}`. Nothing else can be called any more."
@@ -165,7 +165,7 @@ def asking(answer: AnswerSchema, call_model: ModelCall) -> ModelCall:
     if answer.strategy == "text":
         return call_model
 
-    def ask(request: ModelRequest) -> AsyncGenerator[Delta | ModelAnswer]:
+    def ask(request: ModelRequest) -> AsyncGenerator[Piece | ModelAnswer]:
         if answer.tool is not None:
             return call_model(replace(request, answer_tool=answer.tool))
         return call_model(replace(request, answer_format=answer.format))

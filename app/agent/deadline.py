@@ -2,7 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from typing import TypeVar
+
+ChunkT = TypeVar("ChunkT")
 
 
 class OutOfTime(Exception):
@@ -46,3 +49,18 @@ class Deadline:
                 raise
             self._cut = True
             raise OutOfTime from None
+
+
+def within(chunks: AsyncGenerator[ChunkT], deadline: Deadline) -> AsyncGenerator[ChunkT]:
+    """`chunks`, each awaited no longer than the deadline, which is then `OutOfTime`."""
+    return chunks if deadline.never else until(chunks, deadline)
+
+
+async def until(chunks: AsyncGenerator[ChunkT], deadline: Deadline) -> AsyncGenerator[ChunkT]:
+    async with aclosing(chunks):
+        while True:
+            async with deadline.limit():
+                chunk = await anext(chunks, None)
+            if chunk is None:
+                return
+            yield chunk

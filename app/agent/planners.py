@@ -8,11 +8,11 @@ from app.agent.context import model_messages
 from app.agent.parse_policy import Handled, handle
 from app.agent.ports import (
     Decision,
-    Delta,
     ModelAnswer,
     ModelCall,
     ModelRequest,
     ParseError,
+    Piece,
     PlannedCall,
     ProposedAction,
     ProposedCall,
@@ -39,7 +39,7 @@ AgentExecutor repeats any length: 128 calls would store a long text 128 times.
 """
 
 
-async def answered(chunks: AsyncGenerator[Delta | ModelAnswer]) -> AsyncGenerator[Delta | ModelAnswer]:
+async def answered(chunks: AsyncGenerator[Piece | ModelAnswer]) -> AsyncGenerator[Piece | ModelAnswer]:
     """The deltas, then the answer, which must come and be the last. Raises `ModelError`."""
     async with aclosing(chunks):
         async for chunk in chunks:
@@ -69,7 +69,7 @@ class ToolCallingPlanner:
         self._trimmer = trimmer or Trimmer(trim if isinstance(trim, int) else -1)
         self._ids: set[str] | None = None
 
-    async def plan(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
+    async def plan(self, turn: Turn) -> AsyncGenerator[Piece | Decision]:
         settings = self._settings
         request = ModelRequest(
             messages=self.messages(turn),
@@ -83,7 +83,7 @@ class ToolCallingPlanner:
             async for chunk in chunks:
                 yield await self._decide(chunk, turn) if isinstance(chunk, ModelAnswer) else chunk
 
-    async def conclude(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
+    async def conclude(self, turn: Turn) -> AsyncGenerator[Piece | Decision]:
         """What the model still calls, without being offered anything, is left out."""
         request = ModelRequest(
             messages=[*self.messages(turn), Message("user", FINAL_DEMAND)],

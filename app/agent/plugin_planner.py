@@ -10,11 +10,11 @@ from app.agent.plugin_api import OutputParserException, PlannerPlugin, PlannerRe
 from app.agent.ports import (
     NO_TOKENS,
     Decision,
-    Delta,
     ModelAnswer,
     ModelCall,
     ModelRequest,
     ParseError,
+    Piece,
     PlannedCall,
     ProposedAction,
     ToolCallDelta,
@@ -66,7 +66,7 @@ class PluginPlanner:
         self._trimmer = trimmer
         self._failure = failure
 
-    async def plan(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
+    async def plan(self, turn: Turn) -> AsyncGenerator[Piece | Decision]:
         context = _Context(self, turn)
         task = asyncio.create_task(self._decide(turn, context))
         task.add_done_callback(lambda _: context.deltas.put_nowait(None))
@@ -77,7 +77,7 @@ class PluginPlanner:
         finally:
             await let_go(task, "planner", self._plugin.name, grace_s=CLOSE_S)
 
-    async def conclude(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
+    async def conclude(self, turn: Turn) -> AsyncGenerator[Piece | Decision]:
         """A last word is not a plugin's: what it would need for that, its prompt, is its own. The fixed text stands."""
         return
         yield  # makes it a generator
@@ -158,7 +158,7 @@ class _Context:
     def __init__(self, planner: PluginPlanner, turn: Turn) -> None:
         self._planner = planner
         self._turn = turn
-        self.deltas: asyncio.Queue[Delta | None] = asyncio.Queue()
+        self.deltas: asyncio.Queue[Piece | None] = asyncio.Queue()
         self.answer: ModelAnswer | None = None
         self._asking = False
 

@@ -1,8 +1,8 @@
 """What the loop needs from outside: a planner, a model, tools. Each call can be wrapped by `(request, call_next)`."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import field
-from typing import Literal, Protocol
+from dataclasses import field, replace
+from typing import Any, Literal, Protocol
 
 from app.core.actions import AgentAction, AgentFinish
 from app.core.messages import Message
@@ -51,6 +51,12 @@ class ModelRequest:
     """What the provider is to hold the answer's text to; a provider that cannot leaves it out, for the text is checked."""
     answer_tool: str | None = None
     """The tool of `tools` that gives the structured answer. Where a call cannot be forced, one that is forced for its sake need not be."""
+    model: str | None = None
+    """Another model than the agent's own, by the key under which a middleware of the agent has it."""
+
+    def override(self, **changes: Any) -> "ModelRequest":
+        """A request like this one but for `changes`, by the fields' names."""
+        return replace(self, **changes)
 
 
 @immutable
@@ -74,6 +80,15 @@ class ToolCallDelta:
 
 
 Delta = TextDelta | ReasoningDelta | ToolCallDelta
+
+
+@immutable
+class Restart:
+    """What was said so far of this answer is void: it begins anew, by another model or in other words."""
+
+
+Piece = Delta | Restart
+"""What comes before an answer is whole."""
 
 
 @immutable
@@ -106,6 +121,10 @@ class ModelAnswer:
     provider_blocks: Mapping[str, Sequence[dict[str, object] | int]] | None = None
     """By provider: blocks to be sent back unchanged (`Message.provider_blocks`). A number stands for `calls[number]`."""
 
+    def override(self, **changes: Any) -> "ModelAnswer":
+        """An answer like this one but for `changes`. The provider's own blocks would still say what it was: they go."""
+        return replace(self, **{"provider_blocks": None, **changes})
+
 
 class ChatModel(Protocol):
     """A chat model. `stream` yields deltas as they come, then exactly one `ModelAnswer`.
@@ -120,8 +139,8 @@ class ChatModel(Protocol):
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelAnswer]: ...
 
 
-ModelCall = Callable[[ModelRequest], AsyncGenerator[Delta | ModelAnswer]]
-ModelMiddleware = Callable[[ModelRequest, ModelCall], AsyncGenerator[Delta | ModelAnswer]]
+ModelCall = Callable[[ModelRequest], AsyncGenerator[Piece | ModelAnswer]]
+ModelMiddleware = Callable[[ModelRequest, ModelCall], AsyncGenerator[Piece | ModelAnswer]]
 
 
 # --- tools ---------------------------------------------------------------------------------------------------------
@@ -283,9 +302,9 @@ class Planner(Protocol):
     @property
     def multi_action(self) -> bool: ...
 
-    def plan(self, turn: "Turn") -> AsyncGenerator[Delta | Decision]: ...
+    def plan(self, turn: "Turn") -> AsyncGenerator[Piece | Decision]: ...
 
-    def conclude(self, turn: "Turn") -> AsyncGenerator[Delta | Decision]:
+    def conclude(self, turn: "Turn") -> AsyncGenerator[Piece | Decision]:
         """One last answer of a run that a limit stops (`early_stopping_method: generate`): no tools, always a finish."""
         ...
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from app.agent.ports import PlannedCall, Resumed, Round, ToolOutcome, Waiting
+from app.agent.records import Record
 from app.agent.state_schema import NO_FIELDS, StateSchema, Values
 from app.core.messages import Message
 from app.core.usage import Usage
@@ -55,3 +56,9 @@ class LoopState:
     """The thread's fields beside `messages`. A change makes a new mapping: whoever holds one sees it as it was."""
     schema: StateSchema = NO_FIELDS
     """What the fields may hold: the agent's own and its middleware's."""
+    untold: list[Record] = field(default_factory=list[Record])
+    """What is in this state and was not told yet: it is held until hooks have looked at it, or the run is cut."""
+
+    def take_untold(self) -> tuple[Record, ...]:
+        told, self.untold = tuple(self.untold), []
+        return told

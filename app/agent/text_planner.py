@@ -8,14 +8,15 @@ from app.agent.parsers.port import Parsed, TextParser
 from app.agent.planners import answered
 from app.agent.ports import (
     Decision,
-    Delta,
     ModelAnswer,
     ModelCall,
     ModelRequest,
     ParseError,
+    Piece,
     PlannedCall,
     ProposedAction,
     ReasoningDelta,
+    Restart,
     Round,
     TextDelta,
     ToolOutcome,
@@ -69,19 +70,23 @@ class TextPlanner:
         self._form = form
         self._trimmer = trimmer
 
-    async def plan(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
+    async def plan(self, turn: Turn) -> AsyncGenerator[Piece | Decision]:
         async with aclosing(self._read(turn, self.messages(turn))) as chunks:
             async for chunk in chunks:
                 yield chunk
 
-    async def conclude(self, turn: Turn) -> AsyncGenerator[Delta | Decision]:
+    async def conclude(self, turn: Turn) -> AsyncGenerator[Piece | Decision]:
         """What cannot be read as a finish is the answer as it is, in one piece unless a part of it was told before."""
         messages = self._form.prompt.messages(turn, self._seen(turn), FINAL_DEMAND)
         told = not self._settings.stream_output
         async with aclosing(self._read(turn, messages)) as chunks:
             async for chunk in chunks:
                 if not isinstance(chunk, Decision) or isinstance(chunk.outcome, AgentFinish):
-                    told = told or isinstance(chunk, TextDelta)
+                    told = (
+                        not self._settings.stream_output
+                        or isinstance(chunk, TextDelta)
+                        or (told and not isinstance(chunk, Restart))
+                    )
                     yield chunk
                     continue
                 text = _raw_text(chunk)
@@ -100,7 +105,7 @@ class TextPlanner:
         kept = self._trimmer.kept(turn.rounds)
         return turn.rounds if kept is None else [item for item, _ in kept]
 
-    async def _read(self, turn: Turn, messages: Sequence[Message]) -> AsyncGenerator[Delta | Decision]:
+    async def _read(self, turn: Turn, messages: Sequence[Message]) -> AsyncGenerator[Piece | Decision]:
         """Ask the model and read what it says while it speaks."""
         stream = self._settings.stream_output
         request = ModelRequest(
@@ -112,7 +117,10 @@ class TextPlanner:
         cut, reader, said = StopCut(self._form.stop), self._form.parser.reader(), list[str]()
         async with aclosing(answered(self._call_model(request))) as chunks:
             async for chunk in chunks:
-                if isinstance(chunk, ReasoningDelta):
+                if isinstance(chunk, Restart):
+                    cut, reader, said = StopCut(self._form.stop), self._form.parser.reader(), []
+                    yield chunk
+                elif isinstance(chunk, ReasoningDelta):
                     yield chunk
                 elif isinstance(chunk, TextDelta):
                     said.append(cut.feed(chunk.text))

@@ -13,6 +13,7 @@ RunwireError
 ├── Unavailable             the database or the server is not ready
 ├── ModelError              the model's side failed; ends the run with its code
 ├── PluginFailed            a planner, parse policy or trimmer in Python failed; ends the run
+│   └── MiddlewareFailed    a middleware failed, or stopped the run with a code of its own
 └── Stopped                 control flow between a driver and its parts, never seen by a caller
     ├── JournalBroken       an append could not even be made, a fault of ours: trying again would not help
     ├── Fenced              another process owns the run now: write nothing
@@ -126,6 +127,17 @@ class PluginFailed(RunwireError):
     def __init__(self, message: str, *, request_id: str = "") -> None:
         super().__init__(message)
         self.request_id = request_id
+
+
+class MiddlewareFailed(PluginFailed):
+    """`code`: another one where the middleware did its work and that ends the run, as what it looks for was found."""
+
+    code = "middleware_error"
+
+    def __init__(self, message: str, *, code: str | None = None, request_id: str = "") -> None:
+        super().__init__(message, request_id=request_id)
+        if code is not None:
+            self.code = code
 
 
 class Stopped(RunwireError):

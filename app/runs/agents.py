@@ -12,8 +12,9 @@ from app.core.principal import Principal
 from app.core.registry import Registry, Versioned
 from app.runs.agent_checks import KnownPlugins, check_agent
 from app.runs.answers import AnswerSchemas, pinned
+from app.runs.middleware.registry import MiddlewareSet, Pin, shown
 from app.runs.spec import AGENT_TYPES, AgentSpec, RegisteredAgentSpec, RunConfig, settings_json
-from app.runs.state_fields import StateFields
+from app.runs.state_fields import OF_MIDDLEWARE, StateFields
 from app.runs.validation import check
 
 
@@ -42,14 +43,23 @@ class ToolPinner(Protocol):
 class AgentService:
     """`/agents` and the resolution of a run's `agent`.
 
-    A stored agent is `{"agent": settings, "model": pinned model, "tools": [name | pin of an inline tool]}`.
+    A stored agent is `{"agent": settings, "model": pinned model, "tools": [name | pin of an inline tool], "middleware":
+    [pin]}`; one that was stored before there was middleware has none.
     """
 
-    def __init__(self, registry: Registry, models: ModelPinner, tools: ToolPinner, plugins: KnownPlugins) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        models: ModelPinner,
+        tools: ToolPinner,
+        plugins: KnownPlugins,
+        middleware: MiddlewareSet | None = None,
+    ) -> None:
         self._registry = registry
         self._models = models
         self._tools = tools
         self._plugins = plugins
+        self.middleware = middleware or MiddlewareSet()
         self.fields = StateFields(plugins)
         """The states of agents, compiled."""
         self._answers = AnswerSchemas()
@@ -78,8 +88,9 @@ class AgentService:
                     "The body names another agent.", errors=(FieldError("/name", f"must be `{name}`"),)
                 )
         spec = check(RegisteredAgentSpec, body)
-        stored = await self._stored(principal, spec)
-        _keep_key(stored, await self._registry.get(principal.tenant, name))
+        old = await self._registry.get(principal.tenant, name)
+        stored = await self._stored(principal, spec, _middleware_of({} if old is None else old.spec))
+        _keep_key(stored, old)
         record, new = await self._registry.put(principal.tenant, name, stored)
         return self._public(record), new
 
@@ -122,23 +133,38 @@ class AgentService:
             spec = check(AgentSpec, agent, at="/agent")
             tools = await self._tools.pin(principal, spec.tools, pointer="/agent/tools")
             model = await self._models.pin(principal.tenant, spec.model, pointer="/agent/model")
-            stored, name, version = {"agent": settings_json(spec), "model": model}, None, None
+            middleware, inline = await self._with_middleware(principal.tenant, spec, "/agent")
+            stored, name, version = {"agent": inline, "model": model, "middleware": middleware}, None, None
         settings = _overridden(cast("dict[str, object]", stored["agent"]), config)
         model = cast("dict[str, object]", stored["model"])
         settings = pinned(settings, lambda: self._models.keeps_formats(model))
         self._check(settings, tools, "/agent")
         at = "/agent" if config.limits.max_cost_usd is None else "/config"
         self._check_cost(settings, model, at)
-        return name, {"agent": settings, "agent_version": version, "model": stored["model"], "tools": tools}
+        middleware = _middleware_of(stored)
+        more = {"middleware": middleware} if middleware else {}
+        return name, {"agent": settings, "agent_version": version, "model": stored["model"], "tools": tools, **more}
 
-    async def _stored(self, principal: Principal, spec: RegisteredAgentSpec) -> dict[str, object]:
+    async def _with_middleware(
+        self, tenant: str, spec: AgentSpec, pointer: str, old: Sequence[Pin] = ()
+    ) -> tuple[list[dict[str, object]], dict[str, object]]:
+        """The agent's middleware, pinned, and its settings with the state that they bring."""
+        settings = settings_json(spec)
+        at = f"{pointer}/middleware"
+        pins = await self.middleware.pin(tenant, spec.middleware_list, at, old) if spec.middleware else []
+        state = self.middleware.state(pins, spec.state_schema, at)
+        return pins, {**settings, OF_MIDDLEWARE: state} if state else settings
+
+    async def _stored(
+        self, principal: Principal, spec: RegisteredAgentSpec, old: Sequence[Pin] = ()
+    ) -> dict[str, object]:
         pins = await self._tools.pin(principal, spec.tools, pointer="/tools")
         tools = [pin if isinstance(given, dict) else given for given, pin in zip(spec.tools, pins, strict=True)]
         model = await self._models.pin(principal.tenant, spec.model, pointer="/model")
-        settings = settings_json(spec)
+        middleware, settings = await self._with_middleware(principal.tenant, spec, "", old)
         self._check(settings, pins, "")
         self._check_cost(settings, model, "")
-        return {"agent": settings, "model": model, "tools": tools}
+        return {"agent": settings, "model": model, "tools": tools, "middleware": middleware}
 
     def _check(self, settings: Mapping[str, object], tools: Sequence[Mapping[str, object]], pointer: str) -> None:
         answer = self._answers.of(settings, [str(tool["name"]) for tool in tools], pointer)
@@ -167,13 +193,22 @@ class AgentService:
         return {
             "name": record.name,
             "version": record.version,
-            **{key: value for key, value in cast("dict[str, object]", spec["agent"]).items() if key != "name"},
+            **{
+                key: value
+                for key, value in cast("dict[str, object]", spec["agent"]).items()
+                if key not in ("name", OF_MIDDLEWARE)
+            },
             "model": {
                 key: value for key, value in cast("dict[str, object]", spec["model"]).items() if key != "api_key"
             },
             "tools": [tool if isinstance(tool, str) else {"name": tool["name"], "inline": True} for tool in tools],
+            "middleware": shown(_middleware_of(spec)),
             "created_at": rfc3339(record.created_at),
         }
+
+
+def _middleware_of(stored: Mapping[str, object]) -> Sequence[Pin]:
+    return cast("Sequence[Pin]", stored.get("middleware") or ())
 
 
 def _keep_key(stored: dict[str, object], old: Versioned | None) -> None:

@@ -228,7 +228,7 @@ class Driver:
         self._parts = parts = await self._assembler.assemble(run, self._record_dispatch, self._observer.model, view)
         self._state.schema, view.state = parts.schema, self._state
         self._writer.facts = parts.tools.facts
-        self._tools = tools = self._observer.tools(parts.tools)
+        self._tools = tools = parts.hooks.tools(self._observer.tools(parts.tools), parts.settings.answer_tool)
         if self._cancelled:
             raise RunCancelled("The run was cancelled.")
         if self._leaving:
@@ -238,7 +238,9 @@ class Driver:
             if parts.settings.max_execution_time is not None:
                 ending.callback(asyncio.create_task(self._keep_time()).cancel)
             records = await ending.enter_async_context(
-                aclosing(execute(self._state, parts.settings, parts.planner, tools, new_id=self._new_id))
+                aclosing(
+                    execute(self._state, parts.settings, parts.planner, tools, new_id=self._new_id, hooks=parts.hooks)
+                )
             )
             async for group in records:
                 if len(group) == 1 and isinstance(group[0], Output):
@@ -270,10 +272,11 @@ class Driver:
         nothing is sent before that is durable. Nor does a closed round: the model is asked while its results are being
         written. But a round without a dispatch has waited for nothing yet, and it must: to be paced by the journal.
         """
+        if any(isinstance(record, Answered) for record in group):
+            self._paced = False
         last = group[-1]
         match last:
             case Answered():
-                self._paced = False
                 return False
             case RoundClosed():
                 return not self._paced

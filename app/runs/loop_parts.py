@@ -1,10 +1,12 @@
 """Assembling a run's loop from its pinned spec: settings, planner, model and tools."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, cast
 
 from app.agent.answer_planner import AnswerPlanner, asking, offering
+from app.agent.middleware import NO_HOOKS, Hooks
 from app.agent.planners import ToolCallingPlanner
 from app.agent.plugin_planner import PluginPlanner
 from app.agent.ports import (
@@ -23,14 +25,17 @@ from app.agent.state_schema import NO_FIELDS, StateSchema
 from app.agent.text_formats import TEXT_TYPES, text_format
 from app.agent.text_planner import TextPlanner
 from app.agent.trimming import CountTokens, KeepTokens, Trimmer, estimate_tokens, trim_of
-from app.core.errors import ModelError, PluginFailed
+from app.core.errors import ModelError, PluginFailed, RunwireError
 from app.core.ids import IdFactory
 from app.core.messages import Message
 from app.core.principal import Principal
 from app.core.values import immutable
 from app.runs.answers import AnswerSchemas
 from app.runs.inputs import prompt_inputs
+from app.runs.live_view import LiveView
 from app.runs.loop_plugins import LoopPlugins, plugin_failure
+from app.runs.middleware.kinds import Scope
+from app.runs.middleware.registry import MiddlewareSet, Pin
 from app.runs.records import CallRecord, RunRecord
 from app.runs.state_fields import StateFields
 from app.tools.approval import ApprovalRule, rule_of
@@ -59,6 +64,8 @@ class LoopParts:
     planner: Planner
     tools: BoundTools
     schema: StateSchema = NO_FIELDS
+    hooks: Hooks = NO_HOOKS
+    """Around the model already, in `planner`; around the tools not yet, which an observer may want to see bare."""
 
 
 class LoopAssembler:
@@ -69,6 +76,7 @@ class LoopAssembler:
         new_id: IdFactory,
         plugins: LoopPlugins | None = None,
         call: Callable[[str], Awaitable[CallRecord | None]] | None = None,
+        middleware: MiddlewareSet | None = None,
     ) -> None:
         """`call`: a call's row by its id, where tools may call back."""
         self._models = models
@@ -78,6 +86,7 @@ class LoopAssembler:
         self._fields = StateFields(self._plugins)
         self._answers = AnswerSchemas()
         self._call = call
+        self._middleware = middleware or MiddlewareSet()
 
     async def assemble(
         self,
@@ -92,8 +101,38 @@ class LoopAssembler:
         model = await self._models.build(run.tenant, pinned)
         tools = await self._bind(run, settings, record_dispatch, view)
         trimmer = await self._trimmer(settings, pinned)
-        planner = self._planner(run, settings, around_model(model.stream), tools.definitions, trimmer)
-        return LoopParts(settings, planner, tools, self._fields.of(cast("dict[str, object]", run.spec["agent"])))
+        call = around_model(model.stream)
+        hooks = NO_HOOKS
+        if "middleware" in run.spec:
+            hooks = await self._hooks(run, settings, tools, view, around_model)
+            call = hooks.model(call)
+        planner = self._planner(run, settings, call, tools.definitions, trimmer)
+        return LoopParts(settings, planner, tools, self._fields.of(cast("dict[str, object]", run.spec["agent"])), hooks)
+
+    async def _hooks(
+        self,
+        run: RunRecord,
+        settings: AgentSettings,
+        tools: BoundTools,
+        view: RunView,
+        around_model: Callable[[ModelCall], ModelCall],
+    ) -> Hooks:
+        async def model(pinned: Mapping[str, object]) -> ModelCall:
+            return around_model((await self._models.build(run.tenant, dict(pinned))).stream)
+
+        async def count_tokens() -> CountTokens:
+            return await self._models.token_counter(cast("dict[str, object]", run.spec["model"]))
+
+        scope = Scope(
+            run=run,
+            principal=principal_of(run),
+            settings=settings,
+            view=view,
+            tools=tools,
+            model=model,
+            count_tokens=count_tokens,
+        )
+        return await self._middleware.bind(cast("Sequence[Pin]", run.spec["middleware"]), scope)
 
     async def context(self, run: RunRecord, state: LoopState) -> Sequence[Message]:
         """What the next model call of a run would see. Raises `InvalidRequest` as `assemble`.
@@ -103,8 +142,8 @@ class LoopAssembler:
         settings = self._answering(run, settings_of(run))
         turn = Turn(state.messages, state.before, state.rounds, state.iteration + 1, self._new_id)
         shown: Sequence[Message] = state.messages
+        tools = await self._bind(run, settings, _no_dispatch)
         if settings.type == "tool_calling" or settings.type in TEXT_TYPES:
-            tools = await self._bind(run, settings, _no_dispatch)
             try:
                 trimmer = await self._trimmer(settings, cast("dict[str, object]", run.spec["model"]))
                 shown = self._planner(run, settings, _no_model, tools.definitions, trimmer).messages(turn)
@@ -112,6 +151,12 @@ class LoopAssembler:
                 shown = self._planner(run, settings, _no_model, tools.definitions, Trimmer()).messages(turn)
         if settings.type in TEXT_TYPES:
             shown = [*shown, *_ending(state)]
+        if "middleware" in run.spec:
+            view = LiveView(lambda event, data: False)
+            view.state = state
+            with suppress(RunwireError):
+                for show in (await self._hooks(run, settings, tools, view, lambda call: call)).shows:
+                    shown = show(shown)
         return [_as_shown(message) for message in shown]
 
     async def judge(self, run: RunRecord) -> BoundTools:

@@ -143,6 +143,13 @@ class ApprovalSpec(Spec):
     expires_s: Annotated[float, Field(gt=0, le=90 * 86400, allow_inf_nan=False)] | None = None
 
 
+class MiddlewareSpec(Spec):
+    """A middleware of an agent. What its `config` may hold is its own to say."""
+
+    name: Name
+    config: JsonObject = {}
+
+
 class StateFieldSpec(Spec):
     """A field of the thread's state: what it may hold, and how an update changes it."""
 
@@ -171,7 +178,8 @@ class AgentSpec(SettingsSpec):
     """JSON Schema of a structured answer, which `output` then holds under `structured`."""
     output_strategy: Literal["auto", "tool", "provider"] = "auto"
     """How the model is asked for it: by a tool that it calls, or by its provider's own format for answers. For `tool_calling` agents."""
-    middleware: Annotated[list[JsonObject], Field(max_length=128)] = []
+    middleware: Annotated[list[str | JsonObject], Field(max_length=32)] = []
+    """What every run passes through, the first outermost: names, or `{"name", "config"}`."""
 
     @field_validator("type")
     @classmethod
@@ -210,8 +218,19 @@ class AgentSpec(SettingsSpec):
 
     @field_validator("middleware", mode="before")
     @classmethod
-    def _no_middleware(cls, value: object) -> object:
-        return _not_built("middleware", value, [])
+    def _none(cls, value: object) -> object:
+        return [] if value is None else value
+
+    @field_validator("middleware")
+    @classmethod
+    def _middleware(cls, value: list[object]) -> list[object]:
+        named = [{"name": item} if isinstance(item, str) else item for item in value]
+        return [_nested(MiddlewareSpec, item, str(place)) for place, item in enumerate(named)]
+
+    @property
+    def middleware_list(self) -> list[JsonObject]:
+        """Each with its name."""
+        return cast("list[JsonObject]", self.middleware)
 
 
 class RegisteredAgentSpec(AgentSpec):

@@ -13,6 +13,9 @@ from app.tools.schema import ArgumentSchema, check_schema
 KEPT = 512
 """Compiled schemas that are remembered; an agent's runs all use the same."""
 
+OF_MIDDLEWARE = "middleware_state"
+"""The setting under which an agent keeps the fields that its middleware brings. It is no field of an AgentSpec."""
+
 Settings = Mapping[str, object]
 T = TypeVar("T")
 
@@ -30,7 +33,9 @@ class StateFields:
 
         Raises `InvalidRequest`: a schema that is none, an unknown reducer (`unknown_plugin`), a default that does not fit.
         """
-        declared = cast("Mapping[str, Mapping[str, object]]", settings.get("state_schema") or {})
+        own = cast("Mapping[str, Mapping[str, object]]", settings.get("state_schema") or {})
+        brought = cast("Mapping[str, Mapping[str, object]]", settings.get(OF_MIDDLEWARE) or {})
+        declared = {**brought, **own} if brought else own
         if not declared:
             return NO_FIELDS
         key = encode(declared)

@@ -87,18 +87,6 @@ def test_a_setting_that_does_not_fit_is_refused_at_its_place(field: str, value: 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("middleware", [{"name": "pii"}]),
-    ],
-)
-def test_what_is_not_built_yet_is_refused_by_name_and_never_ignored(field: str, value: object) -> None:
-    with pytest.raises(NotSupported) as caught:
-        check(AgentSpec, {"model": "demo", field: value})
-    assert pointers(caught.value)[0].startswith(f"/{field}")
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
         ("webhook", {"url": "https://example.com"}),
     ],
 )
