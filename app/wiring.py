@@ -164,6 +164,7 @@ def build(settings: Settings) -> Parts:
         around=None if tracing is None else tracing.around,
         switches=stores.switches,
         signing=stores.signing,
+        kept_bytes=stores.results.kept_bytes,
         authority=Authority(current_scopes=keys.current_scopes, policy=policy, tools_disabled=settings.tools_disabled),
         approve_writes=settings.approve_writes,
         store=store,

@@ -27,6 +27,10 @@ class CallResultStore(Protocol):
 
     async def whole(self, tenant: str, tool_call_id: str) -> WholeResult | None: ...
 
+    async def kept_bytes(self, run_id: str) -> int:
+        """Of all whole results of a run, together."""
+        ...
+
     async def reconcile(self, tenant: str, tool_call_id: str, found: Mapping[str, object]) -> Mapping[str, object]:
         """Record what was found out about a call that ended `unknown`, once; what is recorded now."""
         ...

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import orjson
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from app.agent.ports import WholeResult
 from app.storage.database import Database, Tx
@@ -26,6 +26,11 @@ _WHOLE = Statement(
         _w.tenant == bindparam("of_tenant", type_=_w.tenant.type),
     )
 )
+_KEPT_BYTES = Statement(
+    select(func.coalesce(func.sum(func.length(_w.data)), 0)).where(
+        _w.run_id == bindparam("of_run", type_=_w.run_id.type)
+    )
+)
 _KEEP = Statement(insert(tool_results))
 
 
@@ -36,6 +41,11 @@ class SqlCallResultStore:
     async def whole(self, tenant: str, tool_call_id: str) -> WholeResult | None:
         row = await self._db.read(lambda tx: tx.one(_WHOLE, {"call_id": tool_call_id, "of_tenant": tenant}))
         return None if row is None else WholeResult(bytes(row[0]), row[1], row[2], bool(row[3]))
+
+    async def kept_bytes(self, run_id: str) -> int:
+        """Of all long results of a run, together."""
+        row = await self._db.look(lambda tx: tx.one(_KEPT_BYTES, {"of_run": run_id}))
+        return 0 if row is None else int(row[0])
 
     async def reconcile(self, tenant: str, tool_call_id: str, found: Mapping[str, object]) -> Mapping[str, object]:
         return await self._db.write(lambda tx: _reconcile(tx, tenant, tool_call_id, found))

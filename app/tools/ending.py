@@ -17,6 +17,9 @@ from app.tools.schema import ArgumentSchema
 
 GOTO: tuple[str, ...] = get_args(Goto)
 
+NO_ROOM = "no room"
+"""In the place of an address: the run keeps no more long results."""
+
 
 @dataclass(slots=True)
 class Live:
@@ -176,9 +179,11 @@ def output_end(tool: CompiledTool, attempt: Attempt, place: str | None = None) -
 
 
 def placed(output: object, whole: WholeResult | None, place: str | None) -> tuple[object, WholeResult | None]:
-    """An output that was cut, with the address of the whole of it; `place` `None`: it is not kept."""
+    """An output that was cut, with the address of the whole of it; `place` `None` or `NO_ROOM`: it is not kept."""
     if whole is None or place is None:
         return output, None
+    if place == NO_ROOM:
+        return f"{output}\n[no more of it is kept: long results of this run have used up what is kept of them]", None
     what = "the whole" if whole.complete else "the first"
     return f"{output}\n[{what} {len(whole.data)} bytes: GET {place}]", whole
 

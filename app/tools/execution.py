@@ -15,7 +15,7 @@ from app.tools.attempt import Attempt, Send, Sending, backoff_s, may_repeat
 from app.tools.authority import Call, Ruling
 from app.tools.compiled import CompiledTool
 from app.tools.dispatch import Dispatch
-from app.tools.ending import End, Live, denied, disabled, output_end, running_attempt, settled, withdrawn
+from app.tools.ending import NO_ROOM, End, Live, denied, disabled, output_end, running_attempt, settled, withdrawn
 from app.tools.late import called_back
 from app.tools.reconcile import Pace, ask
 from app.tools.run_context import ToolRunContext
@@ -174,6 +174,8 @@ class Execution:
         number = sent_before
         while True:
             if attempt is not None:
+                if attempt.whole is not None or attempt.kind == "uncertain":
+                    await self._run.keeping.load()
                 if attempt.kind == "uncertain":
                     said = await called_back(tool, self._run, self._call, result_place(self._run, self._call))
                     if said is not None:
@@ -319,8 +321,13 @@ class Execution:
 
 
 def result_place(run: ToolRunContext, call: PlannedCall) -> str | None:
-    """Where the whole result is read when it is too long to be shown; outside a run nothing is kept."""
-    return None if run.run_id is None else f"/runs/{run.run_id}/steps/{call.step}/result"
+    """Where the whole result is read when it is too long to be shown; outside a run nothing is kept.
+
+    `run.keeping` must be loaded where there is such a result.
+    """
+    if run.run_id is None:
+        return None
+    return NO_ROOM if run.keeping.full else f"/runs/{run.run_id}/steps/{call.step}/result"
 
 
 def key_of_call(run: ToolRunContext, tool: CompiledTool, call: PlannedCall) -> str:

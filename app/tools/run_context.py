@@ -8,6 +8,7 @@ from app.core.principal import Principal
 from app.tools.approval import ApprovalRule
 from app.tools.authority import DEFAULT, Authority
 from app.tools.dispatch import RecordDispatch
+from app.tools.keeping import Keeping
 from app.tools.run_view import OUTSIDE, RunView
 from app.tools.store_api import StoreAccess
 
@@ -40,6 +41,8 @@ class ToolRunContext:
     authority: Authority = DEFAULT
     agent: str | None = None
     """The registered agent's name."""
+    keeping: Keeping = field(default_factory=Keeping)
+    """How much of long results is kept."""
     view: RunView = OUTSIDE
     """The run's state, and its stream."""
     store: StoreAccess | None = None

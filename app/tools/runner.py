@@ -102,8 +102,12 @@ class BoundTools:
         call_id = call.tool_call_id
         live = self._live[call_id] = begin_live(call, call_time_ms(call_id), sent_before, resumed)
         tool = self._tools.get(call.action.tool)
+        if resumed is not None:
+            await self._run.keeping.load()
         end = await self._end(call, tool, live, sent_before, resumed)
         del self._live[call_id]
+        if isinstance(end, End) and end.whole is not None:
+            self._run.keeping.add(len(end.whole.data))
         return end if isinstance(end, Waiting) else self._outcome(call, tool, end, live)
 
     async def _end(

@@ -23,6 +23,7 @@ from app.tools.compiled import CompiledTool
 from app.tools.dispatch import Dispatch
 from app.tools.egress import EgressGuard
 from app.tools.http_callback import HttpToolClient
+from app.tools.keeping import Keeping, KeptBytes
 from app.tools.plugins import PluginSet
 from app.tools.port import ALL_TOOLS, SigningStore, SwitchStore
 from app.tools.public import plugin_json, registered_json
@@ -62,11 +63,13 @@ class ToolService:
         authority: Authority = DEFAULT,
         approve_writes: bool = False,
         store: StoreAccess | None = None,
+        kept_bytes: KeptBytes | None = None,
     ) -> None:
-        """`store`: what plugins keep things in. `around` watches calls made outside a run; it is given the trace that they stand in."""
+        """`store`: what plugins keep things in. `kept_bytes`: what runs have stored of long results. `around` watches calls made outside a run; it is given the trace that they stand in."""
         self._switches = switches
         self._approve_writes = approve_writes
         self._store = store
+        self._kept_bytes = kept_bytes
         self._authority = authority
         self._around = around
         self._registry = registry
@@ -244,9 +247,9 @@ class ToolService:
                 withdrawn.add(name)
             else:
                 tools[name] = tool
-        return BoundTools(
-            tools, replace(run, authority=self._authority, store=self._store), withdrawn=frozenset(withdrawn)
-        )
+        keeping = Keeping(run.run_id, self._kept_bytes)
+        run = replace(run, authority=self._authority, store=self._store, keeping=keeping)
+        return BoundTools(tools, run, withdrawn=frozenset(withdrawn))
 
     async def invoke(
         self,

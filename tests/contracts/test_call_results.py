@@ -45,6 +45,8 @@ async def test_retention_takes_long_results_along_however_many_there_are(stores:
     calls = [a_call(driver.run, step) for step in range(1, 4)]
     await driver.append(calls=calls)
     await driver.append(("step", {}), results=[replace(a_result(call), whole=WHOLE) for call in calls])
+    assert await stores.results.kept_bytes(driver.run.id) == 3 * len(DATA)
+    assert await stores.results.kept_bytes(new_id()) == 0
     await driver.end()
     while (await stores.retention.delete_runs(1_800_000_009_001)).more:
         continue

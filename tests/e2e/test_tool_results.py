@@ -68,6 +68,23 @@ async def test_a_long_result_of_a_plugin_is_kept_too(client: httpx.AsyncClient) 
     assert (answer.text, answer.headers["content-type"]) == ("é" * 1_000_000, "text/plain; charset=utf-8")
 
 
+async def test_a_run_keeps_64_mib_of_long_results(client: httpx.AsyncClient) -> None:
+    many = calls(*[("repeat_text", {"text": "x" * 1024, "times": 8 * 1024})] * 10)
+    run_id = (await client.post("/runs/wait", json=run_body(scripted(many, says("x")), "repeat_text"))).json()["id"]
+    steps = [(await client.get(f"/runs/{run_id}/steps/{step}")).json() for step in range(1, 11)]
+    assert {step["status"] for step in steps} == {"success"}
+    kept = ["[the whole 8388608 bytes: GET " in step["observation"][-120:] for step in steps]
+    assert kept.count(True) == 8
+    for step, is_kept in zip(steps, kept, strict=True):
+        result = await client.get(f"/runs/{run_id}/steps/{step['step']}/result")
+        if is_kept:
+            assert len(result.content) == 8 * 1024 * 1024
+        else:
+            assert "no more of it is kept" in step["observation"][-200:]
+            assert result.json() == step["observation"]
+    assert (await client.delete(f"/runs/{run_id}")).status_code == 204
+
+
 async def test_what_breaks_off_beyond_what_is_shown_is_still_a_success(
     client: httpx.AsyncClient, tools: ToolServer
 ) -> None:
