@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -109,15 +110,18 @@ async def test_a_deferred_call_that_is_cut_gives_up_its_turn(
                 await restart(own)
         async with own.client() as client:
             waiting = await begun(client, other)
-            await until(client, waiting["id"], "waiting")
             if not how.startswith("deadline"):
+                await until(client, waiting["id"], "waiting")
                 await until_tried(client, own_tools)
                 assert not [item for item in own_tools.effects() if item["tool"] == other["name"]]
             if how.startswith("cancel"):
                 await client.post(f"/runs/{holding['id']}/cancel")
-            run, _, _ = await ended(client, waiting["id"])
+            run, _, (other_step,) = await ended(client, waiting["id"])
             step = (await client.get(f"/runs/{holding['id']}/steps/1")).json()
     assert run["output"] == {"output": "done"}
+    if how.startswith("deadline"):
+        begun_at, sent_at = (datetime.fromisoformat(item["started_at"]) for item in (step, other_step))
+        assert sent_at >= begun_at + timedelta(seconds=3)
     assert step["status"] == "unknown"
 
 
