@@ -5,6 +5,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from app.agent.answer import AnswerSchema, Misfit
+from app.agent.observing import told_text
 from app.agent.parse_policy import Handled, handle
 from app.agent.planners import answered
 from app.agent.ports import (
@@ -68,7 +69,7 @@ class AnswerPlanner:
     def observe(self, call: PlannedCall, outcome: ToolOutcome) -> Message:
         """What is told of an answer without a call answers no call, so it is the user's word."""
         if call.action.type == "AgentAction":
-            return Message("user", observation_text(outcome.observation), tool_call_id=call.provider_call_id)
+            return Message("user", told_text(outcome), tool_call_id=call.provider_call_id)
         return self._inner.observe(call, outcome)
 
     async def _checked(self, decision: Decision) -> Decision:

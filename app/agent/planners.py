@@ -5,6 +5,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from app.agent.context import model_messages
+from app.agent.observing import told_text
 from app.agent.parse_policy import Handled, handle
 from app.agent.ports import (
     Decision,
@@ -23,7 +24,7 @@ from app.agent.ports import (
 )
 from app.agent.settings import AgentSettings
 from app.agent.trimming import Trimmer
-from app.core.actions import AgentActionMessageLog, AgentFinish, observation_text
+from app.core.actions import AgentActionMessageLog, AgentFinish
 from app.core.errors import ModelError
 from app.core.json import encode_text
 from app.core.messages import Message, OwnBlocks, ToolCall
@@ -103,7 +104,7 @@ class ToolCallingPlanner:
     def observe(self, call: PlannedCall, outcome: ToolOutcome) -> Message:
         return Message(
             "tool",
-            observation_text(outcome.observation),
+            told_text(outcome),
             tool_call_id=call.provider_call_id,
             name=call.action.tool or None,
             status=None if outcome.status == "success" else "error",

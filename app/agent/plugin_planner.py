@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import cast
 
+from app.agent.observing import told, told_text
 from app.agent.planners import answered
 from app.agent.plugin_api import OutputParserException, PlannerPlugin, PlannerResult
 from app.agent.ports import (
@@ -24,7 +25,7 @@ from app.agent.ports import (
 )
 from app.agent.settings import AgentSettings
 from app.agent.trimming import Trimmer
-from app.core.actions import AgentAction, AgentFinish, AgentStep, observation_text
+from app.core.actions import AgentAction, AgentFinish, AgentStep
 from app.core.errors import InvalidRequest, RunwireError
 from app.core.json import decode_strict, encode
 from app.core.leash import let_go
@@ -86,12 +87,12 @@ class PluginPlanner:
         return turn.messages
 
     def observe(self, call: PlannedCall, outcome: ToolOutcome) -> Message:
-        return Message("user", observation_text(outcome.observation), tool_call_id=call.provider_call_id)
+        return Message("user", told_text(outcome), tool_call_id=call.provider_call_id)
 
     async def _decide(self, turn: Turn, context: "_Context") -> Decision:
         kept = self._trimmer.kept(turn.rounds)
         rounds = [(item, item.results) for item in turn.rounds] if kept is None else kept
-        steps = [AgentStep(call.action, outcome.observation) for _, results in rounds for call, outcome in results]
+        steps = [AgentStep(call.action, told(outcome)) for _, results in rounds for call, outcome in results]
         outcome = await self._outcome(steps, context)
         said = context.answer
         log = outcome.log if isinstance(outcome, AgentFinish) else ""

@@ -166,6 +166,10 @@ class PlannedCall:
     """Set when the call must not be sent (its arguments were no JSON, the round was too long): what the model is told."""
     dispatched: tuple[Mapping[str, object], ...] = ()
     """Attempts recorded before a crash, as in `ToolOutcome.attempts`; those that had not come back are `running`."""
+    noted: tuple[Mapping[str, object], ...] = ()
+    """Its chain so far, as in `ToolOutcome.chain`, where it waited and its run was taken up again."""
+    sent_input: Mapping[str, object] | None = None
+    """As in `ToolOutcome`, of what was sent before a crash or before the call waited."""
 
 
 @immutable
@@ -203,6 +207,8 @@ class ToolOutcome:
     """`handle_tool_errors: false` met a tool's error: the run ends with code `tool_error` and this message."""
     whole: WholeResult | None = None
     """Where `observation` is only the beginning of the result."""
+    sent_input: Mapping[str, object] | None = None
+    """What was sent where that is not the input that was asked for: a person's edit, or what coercion made of it."""
     update: Mapping[str, object] | None = None
     """What the tool changes of the thread's state, applied in call order when the round closes."""
     goto: Goto | None = None

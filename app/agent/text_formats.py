@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from app.agent.observing import told
 from app.agent.parsers.registry import PARSERS
 from app.agent.parsers.self_ask import SelfAskParser
 from app.agent.ports import Round, ToolDefinition, Turn
@@ -96,9 +97,7 @@ class RunPrompt:
         for item in reversed(turn.rounds):
             if item.results[0][0].step <= done:
                 break
-            new += [
-                self._write(AgentStep(call.action, outcome.observation)) for call, outcome in reversed(item.results)
-            ]
+            new += [self._write(AgentStep(call.action, told(outcome))) for call, outcome in reversed(item.results)]
         new.reverse()
         self._pieces += new
         if rounds is turn.rounds:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
+from app.agent.observing import told_text
 from app.agent.parsers.port import Parsed, TextParser
 from app.agent.planners import answered
 from app.agent.ports import (
@@ -26,7 +27,7 @@ from app.agent.settings import AgentSettings
 from app.agent.stop_words import StopCut
 from app.agent.text_input import TextInputs
 from app.agent.trimming import Trimmer
-from app.core.actions import AgentAction, AgentFinish, observation_text
+from app.core.actions import AgentAction, AgentFinish
 from app.core.errors import ModelError
 from app.core.messages import Message
 from app.core.values import immutable
@@ -98,7 +99,7 @@ class TextPlanner:
         return self._form.prompt.messages(turn, self._seen(turn))
 
     def observe(self, call: PlannedCall, outcome: ToolOutcome) -> Message:
-        return Message("user", observation_text(outcome.observation), tool_call_id=call.provider_call_id)
+        return Message("user", told_text(outcome), tool_call_id=call.provider_call_id)
 
     def _seen(self, turn: Turn) -> Sequence[Round]:
         """One action a round, so a round is kept whole or not at all."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import cast
 
+from app.agent.observing import told_text
 from app.agent.ports import PlannedCall, Round, ToolOutcome
 from app.core.actions import observation_text
 from app.core.values import immutable
@@ -109,7 +110,7 @@ class Trimmer:
         for call, outcome in new[len(new) - (steps - len(self._sizes)) :]:
             action = call.action
             said = action.log or observation_text(action.tool_input)
-            self._sizes.append(self._count(said) + self._count(observation_text(outcome.observation)))
+            self._sizes.append(self._count(said) + self._count(told_text(outcome)))
 
 
 def _ends(rounds: Sequence[Round], first: int, last: int) -> Kept:

@@ -107,6 +107,7 @@ def step_event(step: StepDone) -> dict[str, object]:
         "iteration": call.iteration,
         "tool_call_id": call.tool_call_id,
         "action": call.action.to_json(),
+        "sent_input": outcome.sent_input,
         "observation": outcome.observation,
         "status": outcome.status,
         "error": outcome.error,

@@ -1,6 +1,6 @@
 """Recovery: a run's rows folded back into the state its loop goes on from. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -14,7 +14,7 @@ from app.core.messages import Message
 from app.core.usage import Usage
 from app.runs.event_data import waiting_of
 from app.runs.records import CallRecord, RunRecord
-from app.tools.waits import taken
+from app.tools.waits import decision_of, taken
 
 
 def fold(run: RunRecord, messages: Sequence[Message], calls: Sequence[CallRecord], now: int = 0) -> LoopState:
@@ -90,7 +90,24 @@ def planned_call(record: CallRecord, message: Message | None) -> PlannedCall:
         if message is None or not message.tool_calls
         else AgentActionMessageLog(record.tool, record.tool_input, record.log, message_log=(message,))
     )
-    return PlannedCall(record.step, record.iteration, record.id, action, record.provider_call_id, record.refusal)
+    return PlannedCall(
+        record.step,
+        record.iteration,
+        record.id,
+        action,
+        record.provider_call_id,
+        record.refusal,
+        noted=_noted(record),
+        sent_input=record.sent_input,
+    )
+
+
+def _noted(record: CallRecord) -> tuple[Mapping[str, object], ...]:
+    """The chain of a call without a result: as it was when it began to wait, and what was decided since."""
+    if record.wait is None or record.answer is None or record.state in ("done", "unknown"):
+        return tuple(record.chain)
+    stage, verdict, by = decision_of(Resumed(waiting_of(record.wait), record.answer))
+    return (*record.chain, {"stage": stage, "verdict": verdict, "at": record.answer.get("at"), "detail": by})
 
 
 def outcome_of(record: CallRecord) -> ToolOutcome:
@@ -105,6 +122,7 @@ def outcome_of(record: CallRecord) -> ToolOutcome:
         tuple(record.chain),
         record.started_at,
         record.duration_ms or 0.0,
+        sent_input=record.sent_input,
         update=cast("dict[str, object] | None", command.get("update")),
         goto=cast("Goto | None", command.get("goto")),
     )
@@ -124,7 +142,9 @@ def _open(call: PlannedCall, record: CallRecord, now: int) -> OpenCall:
         call = replace(call, dispatched=tuple(record.attempt_log))
     if record.late_result is not None:  # the tool called back before its 202 was read
         began = record.created_at if record.started_at is None else record.started_at
-        return OpenCall(call, record.attempts, resumed=Resumed(taken(began, record.tool_version), record.late_result))
+        return OpenCall(
+            call, record.attempts, resumed=Resumed(taken(began, record.tool_version, call.noted), record.late_result)
+        )
     if record.wait is not None and record.answer is not None:  # allowed, and then sent: as it was allowed
         return OpenCall(call, record.attempts, resumed=Resumed(waiting_of(record.wait), record.answer))
     return OpenCall(call, record.attempts)

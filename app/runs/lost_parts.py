@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 
+from app.agent.observing import told_text
 from app.agent.ports import (
     CutReason,
     Decision,
@@ -14,7 +15,6 @@ from app.agent.ports import (
     ToolRunner,
     Turn,
 )
-from app.core.actions import observation_text
 from app.core.errors import ModelError
 from app.core.messages import Message
 
@@ -51,7 +51,7 @@ class _LostPlanner:
 
     def observe(self, call: PlannedCall, outcome: ToolOutcome) -> Message:
         """As the planner that is gone would have said it: a tool's message answers a call inside a message only."""
-        text = observation_text(outcome.observation)
+        text = told_text(outcome)
         if call.action.type == "AgentActionMessageLog":
             return Message("tool", text, tool_call_id=call.provider_call_id, name=call.action.tool or None)
         return Message("user", text, tool_call_id=call.provider_call_id)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
+from dataclasses import replace
 from typing import cast
 
 from app.agent.state_schema import FieldUpdate, StateMisfit, apply
@@ -266,12 +267,17 @@ class RunService:
     async def actions(self, principal: Principal, run_id: str, calls: Sequence[CallRecord]) -> list[AgentAction]:
         """The actions of the run's `calls`, each with the model's message that asked for it where that made tool calls.
 
+        An action has the input that was sent; what the model asked for is in its message.
         Read after the calls: a call's message is durable before the call is.
         """
         run = await self.get(principal, run_id)
         said = (await self._store.messages(run.thread_id, run.checkpoint_id))[run.before :]
         asked = {call.id: message for message in said for call in message.tool_calls}
-        return [planned_call(call, asked.get(call.provider_call_id or "")).action for call in calls]
+        actions = [planned_call(call, asked.get(call.provider_call_id or "")).action for call in calls]
+        return [
+            action if call.sent_input is None else replace(action, tool_input=call.sent_input)
+            for action, call in zip(actions, calls, strict=True)
+        ]
 
     async def step(self, principal: Principal, run_id: str, number: int) -> CallRecord:
         await self.get(principal, run_id)

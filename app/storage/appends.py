@@ -78,6 +78,14 @@ _DISPATCH = Statement(
     )
     .where(tool_calls.c.id == bindparam("call_id"), tool_calls.c.run_id == bindparam("run"))
 )
+_SENT_INPUT = Statement(
+    update(tool_calls)
+    .values(
+        sent_input=bindparam("said", type_=tool_calls.c.sent_input.type),
+        arguments_sha256=bindparam("digest", type_=tool_calls.c.arguments_sha256.type),
+    )
+    .where(tool_calls.c.id == bindparam("call_id"), tool_calls.c.run_id == bindparam("run"))
+)
 _deleted = tools.alias("deleted")
 _SWITCHED_OFF = select(tool_switches.c.id).where(*STOPS)
 _TOOL_LIVES = (
@@ -200,6 +208,9 @@ def _dispatch(
         row = tx.one(_STANDS, {"call_id": dispatch.tool_call_id})
         if row is None or not row[0]:
             return "void"
+    if dispatch.sent_input is not None:
+        said, digest = text(dispatch.sent_input), dispatch.arguments_sha256
+        tx.run(_SENT_INPUT, {"call_id": dispatch.tool_call_id, "run": run_id, "said": said, "digest": digest})
     if not dispatch.log:  # the wait for the caller follows
         return "sent"
     tx.run(

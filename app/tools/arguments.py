@@ -69,6 +69,15 @@ def completed(tool: CompiledTool, arguments: Arguments) -> Arguments:
     return {**arguments, **tool.constants} if tool.constants else arguments
 
 
+def changed_input(tool: CompiledTool, asked: str | Arguments, arguments: Arguments) -> Arguments | None:
+    """The input that is sent with these arguments, where it is not the one that was asked for. Constants are in neither."""
+    if arguments is asked:
+        return None
+    sent = {name: value for name, value in arguments.items() if name not in tool.constants}
+    original: Arguments = {tool.text_key: asked} if isinstance(asked, str) else asked
+    return None if digest(sent) == digest(original) else sent
+
+
 def digest(arguments: Arguments) -> str:
     """SHA-256, hexadecimal, of the arguments as JSON with sorted keys."""
     try:

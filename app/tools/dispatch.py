@@ -21,6 +21,10 @@ class Dispatch:
     """Whether the tool's row in `tools` must still be there (false for in-process and inline tools)."""
     approved: bool = False
     """A person allowed it: of a registered tool, what that was said about must still be its newest version."""
+    sent_input: Mapping[str, object] | None = None
+    """The input that is sent, where that is not the one that was asked for."""
+    arguments_sha256: str | None = None
+    """Of `sent_input`."""
 
     @property
     def attempt(self) -> int:

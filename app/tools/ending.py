@@ -30,6 +30,8 @@ class Live:
     sent: bool
     chain: list[Mapping[str, object]]
     attempts: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
+    sent_input: Mapping[str, object] | None = None
+    """As in `ToolOutcome`, once that was recorded."""
 
     def note(self, stage: str, verdict: str, detail: str | None = None) -> None:
         self.chain.append({"stage": stage, "verdict": verdict, "at": now_ms(), "detail": detail})
@@ -88,6 +90,7 @@ def outcome_of(
             duration,
             return_direct,
             whole=end.whole,
+            sent_input=live.sent_input,
             update=end.update,
             goto=end.goto,
         )
@@ -120,6 +123,7 @@ def outcome_of(
         duration,
         fatal=text if handling is False and (end.by_tool or end.status == "unknown") else None,
         whole=end.whole,
+        sent_input=live.sent_input,
     )
 
 

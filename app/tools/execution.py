@@ -10,7 +10,7 @@ from app.agent.ports import PlannedCall, Resumed, Waiting
 from app.core.clock import now_ms
 from app.core.errors import ApprovalVoid, ToolDisabled, ToolWithdrawn
 from app.tools.approval import ApprovalRule, asking
-from app.tools.arguments import Arguments
+from app.tools.arguments import Arguments, digest
 from app.tools.attempt import Attempt, Send, Sending, backoff_s, may_repeat
 from app.tools.authority import Call, Ruling
 from app.tools.compiled import CompiledTool
@@ -37,7 +37,7 @@ LOST = Attempt(
 
 
 class Execution:
-    __slots__ = ("_arguments", "_call", "_jitter", "_live", "_resumed", "_run", "_sleep", "_tool")
+    __slots__ = ("_arguments", "_call", "_changed", "_jitter", "_live", "_resumed", "_run", "_sleep", "_tool")
 
     def __init__(
         self,
@@ -49,8 +49,12 @@ class Execution:
         sleep: Callable[[float], Awaitable[None]],
         jitter: Callable[[], float],
         resumed: Resumed | None = None,
+        changed: Arguments | None = None,
     ) -> None:
-        """`arguments`: as they will be sent, the constants in. `resumed`: a person allowed the call."""
+        """`arguments`: as they will be sent, the constants in. `resumed`: a person allowed the call.
+
+        `changed`: the input that is sent, where that is not the one that was asked for.
+        """
         self._call = call
         self._tool = tool
         self._arguments = arguments
@@ -59,6 +63,7 @@ class Execution:
         self._sleep = sleep
         self._jitter = jitter
         self._resumed = resumed
+        self._changed = changed
 
     async def run(self, sent_before: int) -> End | Waiting:
         """Wait for the call's turn, then authorize and send it, or say whose answer it waits for. Raises only cancellation, `RunCancelled` and `Fenced`.
@@ -216,8 +221,11 @@ class Execution:
                     tool.name,
                     registered=tool.source == "registered",
                     approved=self._resumed is not None and self._resumed.waiting.reason == "tool_approval",
+                    sent_input=self._changed,
+                    arguments_sha256=None if self._changed is None else digest(self._changed),
                 )
             )
+            live.sent_input = self._changed
         except ToolWithdrawn:
             return self._stopped(withdrawn(tool.name))
         except ApprovalVoid:

@@ -13,7 +13,7 @@ from app.core.errors import FieldError
 from app.core.json import encode_text
 from app.core.values import immutable
 from app.tools.answers import input_faults, output_faults
-from app.tools.arguments import Arguments, completed, digest, faults_of, fitted
+from app.tools.arguments import Arguments, changed_input, completed, digest, faults_of, fitted
 from app.tools.compiled import CompiledTool
 from app.tools.ending import End, Live, earlier_attempts, outcome_of, unknown, withdrawn
 from app.tools.execution import Execution, call_time_ms, key_of_call, result_place
@@ -105,15 +105,17 @@ class BoundTools:
         if resumed is not None:
             await self._run.keeping.load()
         end = await self._end(call, tool, live, sent_before, resumed)
+        if isinstance(end, Waiting):  # a call that is cut while it waits has done what it has done
+            return end
         del self._live[call_id]
-        if isinstance(end, End) and end.whole is not None:
+        if end.whole is not None:
             self._run.keeping.add(len(end.whole.data))
-        return end if isinstance(end, Waiting) else self._outcome(call, tool, end, live)
+        return self._outcome(call, tool, end, live)
 
     async def _end(
         self, call: PlannedCall, tool: CompiledTool | None, live: Live, sent_before: int, resumed: Resumed | None
     ) -> End | Waiting:
-        name = call.action.tool
+        name, asked = call.action.tool, call.action.tool_input
         if resumed is not None and resumed.waiting.reason == "deferred":
             return withdrawn(name) if tool is None else late_end(tool, live, resumed, result_place(self._run, call))
         if resumed is not None:
@@ -128,7 +130,8 @@ class BoundTools:
         assert tool is not None
         if resumed is not None and not sent_before and not is_as_asked(resumed, arguments):
             return void(name, live)
-        return await self._on_its_way(call, tool, arguments, live, resumed).run(sent_before)
+        changed = changed_input(tool, asked, arguments)
+        return await self._on_its_way(call, tool, arguments, live, resumed, changed).run(sent_before)
 
     def can_ask(self, name: str) -> bool:
         """Whether there is somebody to ask what became of a tool's calls."""
@@ -151,8 +154,9 @@ class BoundTools:
         arguments: Arguments,
         live: Live,
         resumed: Resumed | None = None,
+        changed: Arguments | None = None,
     ) -> Execution:
-        return Execution(call, tool, arguments, live, self._run, self._sleep, self._jitter, resumed)
+        return Execution(call, tool, arguments, live, self._run, self._sleep, self._jitter, resumed, changed)
 
     def cut(self, call: PlannedCall, reason: CutReason) -> ToolOutcome:
         """See `ToolRunner.cut`. `lost` means: sent by a process that is gone."""
@@ -162,7 +166,9 @@ class BoundTools:
             tool.line.turns.release(call.tool_call_id)
         sent = reason == "lost" or (live is not None and live.sent)
         if live is None:
-            live = Live(now_ms(), time.perf_counter(), sent, [], earlier_attempts(call, 0))
+            live = Live(
+                now_ms(), time.perf_counter(), sent, list(call.noted), earlier_attempts(call, 0), call.sent_input
+            )
         name = call.action.tool
         if sent and (tool is None or not tool.idempotent):
             end = unknown(name, "it was stopped before its result came")

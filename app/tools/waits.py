@@ -1,7 +1,7 @@
 """Waits: what a call waits for, as it is stored, and how it goes on with the answer."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
@@ -20,11 +20,12 @@ def begin_live(call: PlannedCall, call_ms: int, sent_before: int, resumed: Resum
     earlier = earlier_attempts(call, sent_before) if sent_before else []
     if resumed is None:
         intent: dict[str, object] = {"stage": "intent", "verdict": "ok", "at": call_ms, "detail": None}
-        return Live(now_ms(), time.perf_counter(), sent_before > 0, [intent], earlier)
+        return Live(now_ms(), time.perf_counter(), sent_before > 0, [intent], earlier, call.sent_input)
     facts = resumed.waiting.facts
     chain = list(cast("list[Mapping[str, object]]", facts.get("chain") or []))
     attempts = list(cast("list[Mapping[str, object]]", facts.get("attempts") or [])) or earlier
-    return Live(cast("int", facts["started_at"]), time.perf_counter(), bool(attempts), chain, attempts)
+    started_at = cast("int", facts["started_at"])
+    return Live(started_at, time.perf_counter(), bool(attempts), chain, attempts, call.sent_input)
 
 
 def asked(
@@ -62,9 +63,9 @@ def deferred(tool: CompiledTool, live: Live, until_ms: int) -> Waiting:
     return Waiting("deferred", until_ms, _facts(live, tool))
 
 
-def taken(began_ms: int, tool_version: int | None) -> Waiting:
+def taken(began_ms: int, tool_version: int | None, noted: Sequence[Mapping[str, object]] = ()) -> Waiting:
     """The wait of a call that a restart cut before the tool said that it would answer later: it has answered."""
-    chain = [
+    chain = list(noted) or [
         {"stage": stage, "verdict": "ok", "at": began_ms, "detail": "before the restart"}
         for stage in ("intent", "validation", "authorization")
     ]
@@ -80,21 +81,32 @@ def decided(
     """
     answer, name = resumed.answer, call.action.tool
     decision = str(answer["decision"])
-    by = str(answer.get("by") or "")
-    stage = "approval" if resumed.waiting.reason == "tool_approval" else "execution"
+    stage, verdict, by = decision_of(resumed)
+    live.note(stage, verdict, by)
     if decision in ("reject", "expired"):
-        live.note(stage, "expired" if decision == "expired" else "rejected", by or None)
         end = denied_by(name, answer) if stage == "approval" else _unanswered(name, answer)
         return call, end
     if decision == "respond":
-        live.note(stage, "answered", by or None)
         return call, given_end(tool, answer, place)
     if decision == "edit":
-        live.note(stage, "edited", f"{by}: {encode_text(answer['tool_input'])[:2000]}")
         edited = cast("str | dict[str, object]", answer["tool_input"])
         return replace(call, action=replace(call.action, tool_input=edited)), None
-    live.note(stage, "approved", by or None)
     return call, None
+
+
+_VERDICTS = {
+    "approve": "approved", "edit": "edited", "reject": "rejected", "respond": "answered", "expired": "expired",
+}  # fmt: skip
+
+
+def decision_of(resumed: Resumed) -> tuple[str, str, str | None]:
+    """What a chain tells of a decision: stage, verdict, and who decided. An edited input that is sent stands in the step."""
+    answer = resumed.answer
+    decision, by = str(answer["decision"]), str(answer.get("by") or "")
+    stage = "approval" if resumed.waiting.reason == "tool_approval" else "execution"
+    if decision == "edit":
+        by = f"{by}: {encode_text(answer['tool_input'])[:2000]}"
+    return stage, _VERDICTS[decision], by or None
 
 
 def is_as_asked(resumed: Resumed, arguments: Mapping[str, object]) -> bool:

@@ -71,6 +71,7 @@ async def test_a_call_is_told_whole(client: httpx.AsyncClient, tool: Receiver) -
             "tool_version": 1,
             "effect": "write",
             "tool_input": {"order": 7},
+            "sent_input": None,
             "arguments_sha256": IsStr(regex="[0-9a-f]{64}"),
             "asked_at": TIME,
             "idempotency_key": IsStr(regex="[0-9a-f]{64}"),

@@ -56,6 +56,27 @@ async def test_a_dispatch_is_recorded_with_its_attempt(stores: Stores, database:
     ]
 
 
+async def test_an_input_that_was_not_asked_for_is_recorded_where_the_call_leaves_and_its_hash_with_it(
+    stores: Stores,
+) -> None:
+    driver = await started(stores.runs)
+    sent, handed = a_call(driver.run), a_call(driver.run, 2)
+    await driver.append(calls=(sent, handed))
+    other: dict[str, object] = {"q": "ö", "n": [1, None]}
+    dispatch = replace(a_dispatch(sent), sent_input=other, arguments_sha256="d" * 64)
+    await driver.append(dispatches=(dispatch, replace(dispatch, tool_call_id=handed.id, log=())))
+    await stores.switches.disable("acme", sent.tool, "", "me")
+    await driver.append(dispatches=(replace(dispatch, sent_input={"never": "sent"}),))
+    first, second = await stores.runs.calls(driver.run.id)
+    for kept, state in ((first, "dispatched"), (second, "proposed")):
+        assert (kept.state, kept.sent_input, kept.arguments_sha256) == (state, other, "d" * 64)
+        assert kept.tool_input == sent.tool_input
+    await driver.append(("step", {}), results=(a_result(sent),))
+    done = await stores.runs.call(driver.run.id, 1)
+    assert done is not None
+    assert (done.state, done.sent_input) == ("done", other)
+
+
 async def test_after_a_cancel_no_dispatch_is_recorded_but_the_rest_of_the_append_is(
     stores: Stores, database: Database
 ) -> None:

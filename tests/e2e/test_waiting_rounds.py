@@ -180,7 +180,7 @@ async def test_a_round_that_waited_is_valid_for_chat_completions(own: RunwireSer
     assert [json.loads(call["function"]["arguments"])["n"] for call in asking["tool_calls"]] == [1, 2, 3, 4]
     results = [(item["role"], item["tool_call_id"], item["content"]) for item in (one, two, three, four)]
     assert results == [
-        ("tool", "a", '{"n":9}'),
+        ("tool", "a", 'A person changed the input to {"n":9} before it was run.\n{"n":9}'),
         ("tool", "b", '{"n":2}'),
         ("tool", "c", "mixed_ask was not called: it was rejected: too much"),
         ("tool", "d", "late"),
