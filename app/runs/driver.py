@@ -1,7 +1,7 @@
 """The driver: runs one claimed run's loop and journals what it tells, to exactly one end."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import AsyncExitStack, aclosing
 
 import structlog
@@ -32,7 +32,7 @@ from app.runs.event_data import (
     output_event,
     run_event,
 )
-from app.runs.fold import fold
+from app.runs.fold import fold, take_answers
 from app.runs.hub import Hub
 from app.runs.journal import RunJournal
 from app.runs.live_view import LiveView
@@ -77,6 +77,7 @@ class Driver:
         self._cancelled = run.cancel_requested
         self._leaving = False
         self._writer = RecordWriter(run, self._journal, new_id, lambda: self._state)
+        self._parking = False
         self._paced = False
         """A tool of the open round was dispatched, so the round waited for the journal."""
 
@@ -100,7 +101,7 @@ class Driver:
         if self._cancelled:
             return
         self._cancelled = True
-        if self._task is not None and self._writer.end is None:
+        if self._task is not None and self._writer.end is None and not self._parking:
             self._task.cancel()  # before that, `_loop` looks at the flag once the state is known
 
     def leave(self) -> None:
@@ -221,7 +222,7 @@ class Driver:
         return state
 
     async def _loop(self, preparing: Coroutine[object, object, LoopState]) -> None:
-        journal, run = self._journal, self._run
+        run = self._run
         trace.CURRENT.set(trace.of_run(run.id, run.traceparent, run.tracestate).unrecorded())
         self._state = await preparing
         view = LiveView(self.tell)
@@ -237,11 +238,20 @@ class Driver:
         async with AsyncExitStack() as ending:
             if parts.settings.max_execution_time is not None:
                 ending.callback(asyncio.create_task(self._keep_time()).cancel)
-            records = await ending.enter_async_context(
-                aclosing(
-                    execute(self._state, parts.settings, parts.planner, tools, new_id=self._new_id, hooks=parts.hooks)
+            while True:
+                await self._write(
+                    execute(self._state, parts.settings, parts.planner, tools, new_id=self._new_id, hooks=parts.hooks),
+                    self._state,
                 )
-            )
+                if not self._writer.asks or await self._park():
+                    return
+                if not take_answers(self._state, await self._store.calls(run.id), now_ms()):
+                    raise AssertionError("nobody is asked, and nobody has answered")
+
+    async def _write(self, telling: AsyncGenerator[tuple[Record, ...]], state: LoopState) -> None:
+        """Journal what the loop tells, to its end."""
+        journal = self._journal
+        async with aclosing(telling) as records:
             async for group in records:
                 if len(group) == 1 and isinstance(group[0], Output):
                     if journal.emit_soon("output", output_event(group[0])):
@@ -252,9 +262,26 @@ class Driver:
                 self._writer.set_progress()
                 if journal.start() or self._must_wait(group):
                     await journal.commit()
-                if self._leaving and self._writer.end is None and not self._state.open_calls:
+                if self._leaving and self._writer.end is None and not state.open_calls:
                     await journal.commit()
                     raise asyncio.CancelledError
+
+    async def _park(self) -> bool:
+        """Let the run go until people answer; false where they all have. A cancel meanwhile is seen after it.
+
+        That may be by whoever wakes the run: the cancel is in its row.
+        """
+        self._parking = True
+        try:
+            if await self._writer.park():
+                return True
+        finally:
+            self._parking = False
+        if self._cancelled:
+            raise RunCancelled("The run was cancelled.")
+        if self._leaving:
+            raise asyncio.CancelledError
+        return False
 
     async def _keep_time(self) -> None:
         """Journal the run's active time while nothing else is, so that a crash does not give its time limit anew."""

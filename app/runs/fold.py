@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from app.agent.ports import Goto, PlannedCall, Resumed, Round, ToolOutcome
+from app.agent.ports import Goto, PlannedCall, Resumed, Round, ToolOutcome, Waiting
 from app.agent.repair import repaired
 from app.agent.settings import AgentSettings
 from app.agent.state import LoopState, OpenCall
@@ -133,11 +133,7 @@ def _open(call: PlannedCall, record: CallRecord, now: int) -> OpenCall:
         return OpenCall(call, record.attempts, outcome_of(record), told=True)
     if record.state == "waiting" and record.wait is not None:
         waiting = waiting_of(record.wait)
-        answer = record.late_result if waiting.reason == "deferred" else record.answer
-        if answer is None and now >= waiting.until_ms:
-            answer = {"decision": "expired"}
-        resumed = None if answer is None else Resumed(waiting, answer)
-        return OpenCall(call, record.attempts, waiting=waiting, resumed=resumed)
+        return OpenCall(call, record.attempts, waiting=waiting, resumed=_answered(record, waiting, now))
     if record.attempts:
         call = replace(call, dispatched=tuple(record.attempt_log))
     if record.late_result is not None:  # the tool called back before its 202 was read
@@ -154,3 +150,23 @@ def _usage(stored: dict[str, object]) -> Usage:
     names = ("model_calls", "tool_calls", "input_tokens", "output_tokens", "total_tokens")
     counts = {name: cast("int", stored.get(name) or 0) for name in names}
     return Usage(**counts, cost_usd=cast("float | None", stored.get("cost_usd")))
+
+
+def take_answers(state: LoopState, calls: Sequence[CallRecord], now: int) -> bool:
+    """Give the open round the answers that its calls (as they are stored) have by now; whether there are any."""
+    rows = {record.id: record for record in calls}
+    taken_any = False
+    for item in state.open_calls:
+        record = rows.get(item.call.tool_call_id)
+        if item.waits and item.waiting is not None and record is not None:
+            item.call = replace(item.call, noted=_noted(record), sent_input=record.sent_input)
+            item.resumed = _answered(record, item.waiting, now)
+            taken_any = taken_any or item.resumed is not None
+    return taken_any
+
+
+def _answered(record: CallRecord, waiting: Waiting, now: int) -> Resumed | None:
+    answer = record.late_result if waiting.reason == "deferred" else record.answer
+    if answer is None and now >= waiting.until_ms:
+        answer = {"decision": "expired"}
+    return None if answer is None else Resumed(waiting, answer)

@@ -51,7 +51,7 @@ class _Pending:
 
     __slots__ = (
         "calls", "checkpoint", "dispatches", "index", "interrupts", "parts", "private", "progress", "results", "size", "transition",
-        "waiters", "waits", "written",
+        "unasked", "waiters", "waits", "written",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -69,6 +69,8 @@ class _Pending:
         self.dispatches: list[tuple[Dispatch, asyncio.Future[DispatchVerdict]]] = []
         self.written = False
         """An append was tried with it; it is durable unless the journal has failed."""
+        self.unasked = False
+        """It was refused, for nobody is asked what the run was to be let go for."""
         self.waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -188,6 +190,22 @@ class RunJournal:
         self._status = transition.status
         self._next.transition = transition
 
+    async def park(self, event: Mapping[str, object], transition: Transition, progress: Progress) -> bool:
+        """Let the run go until people answer, told by a `run` event, in an append of its own.
+
+        False where nobody is asked any more: then nothing was written, and the run goes on. Nothing may be added
+        before this returns.
+        """
+        await self.commit()
+        before, parking = self._status, self._next
+        self.emit("run", event)
+        self.set_transition(transition)
+        self.set_progress(progress)
+        await self.commit()
+        if parking.unasked:
+            self._status = before
+        return not parking.unasked
+
     async def dispatch(self, dispatch: Dispatch) -> None:
         """Record an attempt before it is sent.
 
@@ -259,6 +277,12 @@ class RunJournal:
             )
             if result.fenced:
                 raise Fenced("Another process has taken over this run.")
+            if result.unasked:
+                if self._next.parts:
+                    raise JournalBroken("Events were added to a run while it was let go.")
+                pending.unasked = True
+                self._seq, self._batch = batch.first_seq - 1, self._batch - 1
+                return
             for (_, verdict), said in zip(pending.dispatches, result.dispatches, strict=True):
                 if not verdict.done():
                     verdict.set_result(said)

@@ -57,6 +57,8 @@ class RecordWriter:
         """Set when the `end` event is added; nothing may follow it."""
         self.parked_until: int | None = None
         """Set when the run was let go until an answer comes: the time (milliseconds) when waiting is over at the latest."""
+        self.asks = False
+        """The run is to be let go until people answer: `park` comes next."""
 
     def start_clock(self) -> None:
         """The run is active from now on."""
@@ -66,8 +68,11 @@ class RecordWriter:
         """Bring the run's projection up to date with the next append."""
         state = self._state()
         if state is not None:  # else the row is as true as it was
-            active = self._run.active_ms + int((time.monotonic() - self._started) * 1000)
-            self._journal.set_progress(Progress(state.iteration, state.step, state.usage.to_json(), active))
+            self._journal.set_progress(self._progress(state))
+
+    def _progress(self, state: LoopState) -> Progress:
+        active = self._run.active_ms + int((time.monotonic() - self._started) * 1000)
+        return Progress(state.iteration, state.step, state.usage.to_json(), active)
 
     def write(self, record: Record) -> None:
         match record:
@@ -112,18 +117,28 @@ class RecordWriter:
         self._journal.add_wait(call_wait(waits), interrupt)
 
     def _parking(self) -> None:
-        """Let the run go: `interrupted` where somebody is asked, else it runs on without anything held for it."""
+        """Let the run go: it runs on without anything held for it, or waits for people (`park`)."""
         state = self._state()
         assert state is not None
         waiting = [item.waiting for item in state.open_calls if item.waits and item.waiting is not None]
         self.parked_until = min(item.until_ms for item in waiting)
         if all(item.shown is None for item in waiting):
             self._journal.set_transition(Transition("running", None, None, None, None, parked="tools"))
-            return
-        run = self._run
-        run.status = "interrupted"
-        self._journal.emit("run", run_event(run))
-        self._journal.set_transition(Transition("interrupted", "awaiting_input", None, None, None, parked="people"))
+        else:
+            self.asks = True
+
+    async def park(self) -> bool:
+        """Let the run go until people answer; false where all of them have, so that it goes on."""
+        state = self._state()
+        assert state is not None
+        self.asks = False
+        event = {**run_event(self._run), "status": "interrupted"}
+        transition = Transition("interrupted", "awaiting_input", None, None, None, parked="people")
+        if await self._journal.park(event, transition, self._progress(state)):
+            self._run.status = "interrupted"
+            return True
+        self.parked_until = None
+        return False
 
     def _add_messages(self, messages: tuple[Message, ...]) -> None:
         if messages:

@@ -261,5 +261,7 @@ class AppendResult:
     fenced: bool
     cancel_requested: bool = False
     dispatches: tuple[DispatchVerdict, ...] = ()
+    unasked: bool = False
+    """Nothing was written: it would have let the run go until people answer, and nobody is asked any more."""
     next_run: str | None = None
     """The run that had waited for this one's thread, and has it now: pending, to be submitted."""

@@ -12,7 +12,7 @@ from app.storage.journal_rows import write_batch
 from app.storage.registry import DELETED
 from app.storage.rows import call_row, result_row, text, text_or_null
 from app.storage.statement import Statement
-from app.storage.tables import runs, tool_calls, tool_switches, tools
+from app.storage.tables import interrupts, runs, tool_calls, tool_switches, tools
 from app.storage.tool_switches import STOPS, stopping
 
 _PROGRESS = ("iterations", "steps", "usage", "active_ms")
@@ -124,12 +124,24 @@ _STANDS = Statement(
 )
 """Whether an approval is still for the tool that would be called. A call that waited before versions were kept has none."""
 
+_UNASKED = Statement(
+    select(runs.c.id).where(
+        runs.c.id == bindparam("run"),
+        runs.c.epoch == bindparam("mine"),
+        ~select(interrupts.c.id).where(interrupts.c.run_id == runs.c.id, interrupts.c.state == "pending").exists(),
+    )
+)
+
 FENCED = AppendResult(fenced=True)
+UNASKED = AppendResult(fenced=False, unasked=True)
 
 
 def write_append(tx: Tx, append: Append, states: checkpoints.States) -> AppendResult:
-    """Write an append in the transaction. Under an old epoch nothing is written."""
+    """Write an append in the transaction. Nothing is written under an old epoch, nor where a run would be parked unasked."""
     transition = append.transition
+    parks = transition is not None and transition.parked == "people" and not append.interrupts
+    if parks and tx.one(_UNASKED, {"run": append.run_id, "mine": append.epoch}) is not None:
+        return UNASKED
     if transition is not None and transition.parked is not None:
         statement = _PARK[append.checkpoint is not None]
     else:
@@ -161,7 +173,7 @@ def write_append(tx: Tx, append: Append, states: checkpoints.States) -> AppendRe
     if transition is not None and transition.finished_at is not None:
         waiting.end(tx, append.run_id)
         next_run = thread_queue.leave(tx, append.thread_id, append.run_id, row[2], states)
-    return AppendResult(False, cancel_requested, verdicts, next_run)
+    return AppendResult(False, cancel_requested, verdicts, next_run=next_run)
 
 
 def _advance_values(append: Append) -> dict[str, Any]:

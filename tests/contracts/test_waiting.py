@@ -9,7 +9,7 @@ import pytest
 from app.core.errors import Conflict, RunwireError
 from app.core.ids import new_id
 from app.runs.ports import RunStore
-from app.runs.records import CallRecord, CallWait, Interrupt, Progress, RunRecord, Transition
+from app.runs.records import AppendResult, CallRecord, CallWait, Interrupt, Progress, RunRecord, Transition
 from app.runs.waiting import Answer, HeldTurn, Woken
 from app.storage.open import Stores
 from tests.contracts.samples import Clock, Driver, a_call, a_dispatch, a_result, ending, started
@@ -146,16 +146,39 @@ async def test_of_answers_at_once_one_wins_a_question_and_the_last_one_resumes(s
     assert [resumed for _, resumed in won].count(True) == 1
 
 
-async def test_an_answer_before_the_run_parks_is_kept_and_wakes_it_when_it_has_parked(
+async def test_a_run_whose_questions_are_all_answered_is_not_let_go_and_nothing_of_that_is_written(
     stores: Stores, clock: Clock
 ) -> None:
-    driver, _, (one,) = await asked(stores, clock, HOUR, parks=False)
+    driver, _, (one, two) = await asked(stores, clock, HOUR, HOUR, parks=False)
     run, resumed = await stores.waits.answer("acme", driver.run.id, [Answer(one.id, APPROVE)], "me")
-    assert (resumed, run.status, run.interrupts) == (False, "running", [])
+    assert (resumed, run.status, run.interrupts) == (False, "running", [two.shown])
+    await stores.waits.answer("acme", driver.run.id, [Answer(two.id, APPROVE)], "me")
     assert await stores.waits.wake(driver.run.id) == Woken()
-    await driver.append(("run", {}), transition=parking("people"), progress=PROGRESS)
-    assert await stores.waits.wake(driver.run.id) == Woken(ready=True)
-    assert (await run_of(stores.runs, driver)).status == "pending"
+    before = await run_of(stores.runs, driver)
+    seq, batch = driver.seq, driver.batch
+    refused = await driver.append(("run", {"status": "interrupted"}), transition=parking("people"), progress=PROGRESS)
+    assert (refused.unasked, refused.fenced) == (True, False)
+    assert await run_of(stores.runs, driver) == before
+    driver.seq, driver.batch = seq, batch
+    assert not (await driver.append(("step", {}))).fenced
+    told = await stores.runs.events(driver.run.id, after=seq, max_bytes=1 << 20)
+    assert [name for item in told for name, _ in item.index] == ["step"]
+
+
+async def test_a_run_is_let_go_while_one_question_is_open_or_just_asked_and_a_fenced_one_is_fenced(
+    stores: Stores, clock: Clock
+) -> None:
+    parks: dict[str, Any] = {"transition": parking("people"), "progress": PROGRESS}
+    driver, _, (one, _) = await asked(stores, clock, HOUR, HOUR, parks=False)
+    await stores.waits.answer("acme", driver.run.id, [Answer(one.id, APPROVE)], "me")
+    assert await driver.append(("run", {}), **parks) == AppendResult(fenced=False)
+    assert (await run_of(stores.runs, driver)).status == "interrupted"
+    fresh, _, (one,) = await asked(stores, clock, HOUR)
+    assert (await run_of(stores.runs, fresh)).interrupts == [one.shown]
+    old, _, (one,) = await asked(stores, clock, HOUR, parks=False)
+    await stores.waits.answer("acme", old.run.id, [Answer(one.id, APPROVE)], "me")
+    assert await stores.runs.claim(old.run.id, "other") is not None
+    assert await old.append(("run", {}), **parks) == AppendResult(fenced=True)
 
 
 async def test_a_call_that_waits_again_takes_an_answer_again(stores: Stores, clock: Clock) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from app.core.ids import new_id
 from tests.e2e.ledger import until_effects
-from tests.e2e.test_waiting_crashes import ASKS, answered, begun, called_back, ended, restart, tool
+from tests.e2e.test_waiting_crashes import ASKS, answered, begun, called_back, ended, restart, tool, until
 from tests.support.bodies import calls, run_body, says, scripted, tool_spec
 from tests.support.server import KEYS, TIMEOUT_S, RunwireServer
-from tests.support.streams import check_whole, names, stream
+from tests.support.streams import check_whole, names, read_events, stream
 from tests.support.tool_server import ToolServer
 
 pytestmark = pytest.mark.anyio
@@ -292,3 +292,80 @@ async def test_an_agents_own_rule_looks_at_the_arguments(
     )
     run = (await client.post("/runs/wait", json=body)).json()
     assert run["status"] == ("interrupted" if asks else "success")
+
+
+# --- the last answer comes while a sibling runs -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("decided", "observation"),
+    [
+        ({"decision": "approve"}, {"n": 1}),
+        ({"decision": "edit", "tool_input": {"n": 5}}, {"n": 5}),
+        ({"decision": "reject"}, "ask was not called: it was rejected."),
+        ({"decision": "respond", "output": "by hand"}, "by hand"),
+    ],
+)
+async def test_a_run_is_never_shown_interrupted_with_nobody_asked(
+    own: RunwireServer, own_tools: ToolServer, decided: dict[str, Any], observation: object
+) -> None:
+    async with asyncio.timeout(TIMEOUT_S), own.client() as client:
+        run = await begun(client, tool(own_tools, "ask", **ASKS), tool(own_tools, "slow", "/hold"))
+        await until_effects(own_tools, "slow", count=1)
+        open_ = await until(client, run["id"], "waiting", "running")
+        waited = asyncio.create_task(client.get(f"/runs/{run['id']}/wait"))
+        await answered(client, open_, **decided)
+        assert (await client.get(f"/runs/{run['id']}")).json()["status"] == "running"
+        own_tools.release()
+        assert (await waited).json()["status"] == "success"
+        _, told, (step, _) = await ended(client, run["id"])
+        (result, _) = [
+            item for item in (await client.get(f"/runs/{run['id']}/messages")).json()["data"] if item["role"] == "tool"
+        ]
+    assert [event.data["status"] for event in told if event.event == "run"] == ["running"]
+    assert (step["observation"], step["sent_input"]) == (observation, decided.get("tool_input"))
+    assert result["content"].startswith("A person changed the input") is (decided["decision"] == "edit")
+
+
+async def test_a_call_of_the_callers_goes_on_from_answer_to_answer_while_a_sibling_runs(
+    own: RunwireServer, own_tools: ToolServer
+) -> None:
+    """Approved and edited before the run could park, it asks again, is answered, and keeps what it was handed over with."""
+    local = {"name": "local", "description": "Here.", "parameters": {"type": "object"}, **ASKS}
+    async with asyncio.timeout(TIMEOUT_S), own.client() as client:
+        run = await begun(client, local, tool(own_tools, "slow", "/hold"))
+        open_ = await until(client, run["id"], "waiting", "running")
+        await answered(client, open_, decision="edit", tool_input={"n": 5})
+        await until_effects(own_tools, "slow", count=1)
+        own_tools.release()
+        waits = (await client.get(f"/runs/{run['id']}/wait")).json()
+        assert [(item["reason"], item["tool_input"]) for item in waits["interrupts"]] == [("client_tool", {"n": 5})]
+        await answered(client, waits, decision="respond", output="done here")
+        _, told, (step, _) = await ended(client, run["id"])
+    assert [event.data["status"] for event in told if event.event == "run"] == ["running", "interrupted", "running"]
+    assert (step["observation"], step["sent_input"]) == ("done here", {"n": 5})
+
+
+async def test_answers_and_the_end_of_a_sibling_at_once_leave_no_run_behind_or_unasked(
+    client: httpx.AsyncClient, tools: ToolServer
+) -> None:
+    """Also a cancel that comes with them."""
+    async with asyncio.timeout(3 * TIMEOUT_S):
+        for turn in range(30):
+            run = await begun(client, tool(tools, "raced", **ASKS), tool(tools, "short", f"/slow?ms={turn % 6}"))
+            async with stream(client, "GET", f"/runs/{run['id']}/stream?hold=true") as opened:
+                (question,) = cast("list[dict[str, Any]]", (await opened.until("interrupt")).data["interrupts"])
+                body = {"responses": [{"interrupt_id": question["id"], "decision": "approve"}]}
+                taken = client.post(f"/runs/{run['id']}/resume", json=body)
+                if turn % 3 == 2:
+                    cancelled = client.post(f"/runs/{run['id']}/cancel")
+                    assert [item.status_code for item in await asyncio.gather(taken, cancelled)][1] == 202
+                else:
+                    assert (await taken).status_code == 202
+                await opened.rest()
+            events = read_events((await client.get(f"/runs/{run['id']}/stream")).content)
+            check_whole(events)
+            statuses = [event.data["status"] for event in events if event.event == "run"]
+            assert statuses in (["running"], ["running", "interrupted", "running"])
+            over = (await client.get(f"/runs/{run['id']}")).json()
+            assert (over["status"] in ("success", "cancelled"), over["attempt"], over["interrupts"]) == (True, 1, [])

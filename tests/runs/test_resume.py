@@ -13,7 +13,7 @@ from app.runs import follower
 from app.runs.fold import fold
 from app.runs.follower import FollowOptions, follow
 from app.runs.hub import Hub
-from app.runs.records import Progress, RunRecord, Transition
+from app.runs.records import Interrupt, Progress, RunRecord, Transition
 from app.runs.resume import ResumeSpec, answers_of
 from app.storage.open import open_database
 from app.storage.runs import SqlRunStore
@@ -169,7 +169,10 @@ async def test_a_held_stream_of_a_run_that_waits_looks_for_nothing_and_wakes_at_
     await driver.append(("action", {}), calls=(call,), dispatches=(a_dispatch(call),))
     status = "interrupted" if parked == "people" else "running"
     let_go = Transition(status, None, None, None, None, parked=parked)
-    await driver.append(("run", {}), transition=let_go, progress=Progress(1, 1, {}, 0))
+    asked = Interrupt("a", driver.run.id, call.id, "tool_approval", APPROVAL, 1, 2**52)
+    more: dict[str, Any] = {"interrupts": (asked,)} if parked == "people" else {}
+    done = await driver.append(("run", {}), transition=let_go, progress=Progress(1, 1, {}, 0), **more)
+    assert (done.fenced, done.unasked) == (False, False)
     pieces = follow(store, hub, "acme", driver.run.id, FollowOptions(driver.seq, None, hold=True, quiet_s=0.1))
     async with asyncio.timeout(10):
         assert [await anext(pieces) for _ in range(3)] == [b"", b"", b""]
