@@ -70,7 +70,15 @@ if TYPE_CHECKING:
     from app.core.messages import Message, ToolCall
     from app.core.usage import TokenUsage
     from app.models.plugin_api import ModelPlugin, model
-    from app.runs.middleware.api import CallModel, CallTool, Middleware, MiddlewareContext, ToolRequest, ToolResult
+    from app.runs.middleware.api import (
+        CallModel,
+        CallTool,
+        Middleware,
+        MiddlewareContext,
+        ToolRequest,
+        ToolResult,
+        guardrail_check,
+    )
     from app.tools.plugin_api import Command, Effect, Tool, ToolContext, ToolError, tool
     from app.tools.policy_api import PolicyAnswer, PolicyRequest, ToolPolicy, tool_policy
     from app.tools.store_api import StoreConflict, ToolStore
@@ -94,7 +102,7 @@ _HOMES = {
     "core.usage": ("TokenUsage",),
     "models.plugin_api": ("ModelPlugin", "model"),
     "runs.middleware.api": (
-        "CallModel", "CallTool", "Middleware", "MiddlewareContext", "ToolRequest", "ToolResult",
+        "CallModel", "CallTool", "Middleware", "MiddlewareContext", "ToolRequest", "ToolResult", "guardrail_check",
     ),
     "tools.plugin_api": ("Command", "Effect", "Tool", "ToolContext", "ToolError", "tool"),
     "tools.policy_api": ("PolicyAnswer", "PolicyRequest", "ToolPolicy", "tool_policy"),
@@ -217,6 +225,7 @@ __all__ = [
     "ToolStore",
     "Unauthorized",
     "UnexpectedAnswer",
+    "guardrail_check",
     "model",
     "parsing_error_handler",
     "planner",

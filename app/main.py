@@ -12,7 +12,19 @@ from app.api.context import RequestIdMiddleware
 from app.api.cors import cors
 from app.api.loopback import LoopbackHostMiddleware
 from app.api.requests import RequestEnds
-from app.api.routes import agents, callbacks, models, operations, results, runs, store, threads, tool_calls, tools
+from app.api.routes import (
+    agents,
+    callbacks,
+    middleware,
+    models,
+    operations,
+    results,
+    runs,
+    store,
+    threads,
+    tool_calls,
+    tools,
+)
 from app.settings import Settings
 from app.wiring import Parts, build
 
@@ -56,7 +68,7 @@ def bare_app() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for module in (runs, results, threads, store, agents, tools, tool_calls, callbacks, models, operations):
+    for module in (runs, results, threads, store, agents, tools, tool_calls, callbacks, middleware, models, operations):
         app.include_router(module.router)
     app.router.routes[:0] = runs.shortcuts()
     app.router.routes += docs_page.routes()

@@ -169,7 +169,7 @@ def build(settings: Settings) -> Parts:
         approve_writes=settings.approve_writes,
         store=store,
     )
-    middleware = MiddlewareSet.load(built_in(), settings.plugin_names)
+    middleware = MiddlewareSet.load(built_in(models, settings.plugin_names), settings.plugin_names)
     agents = AgentService(stores.agents, models, tools, loop_plugins, middleware)
     assembler = LoopAssembler(models, tools, new_id, loop_plugins, stores.waits.call, middleware)
     hub = Hub()

@@ -135,6 +135,17 @@ COMPONENTS: dict[str, object] = {
         "required": ["namespace"],
         "properties": {"namespace": {"type": "array", "items": {"type": "string"}}},
     },
+    "Middleware": {
+        "type": "object",
+        "title": "Middleware",
+        "required": ["name", "description", "config_schema", "state_schema"],
+        "properties": {
+            "name": {"type": "string"},
+            "description": {"type": "string"},
+            "config_schema": {"type": "object", "description": "JSON Schema of its `config`."},
+            "state_schema": {"type": "object", "description": "The fields that it brings to the thread's state."},
+        },
+    },
     "Model": {
         "type": "object",
         "title": "Model",

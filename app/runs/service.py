@@ -303,8 +303,10 @@ class RunService:
     async def messages(self, principal: Principal, run_id: str) -> Sequence[Message]:
         """What the next model call of this run would see."""
         run = await self.get(principal, run_id)
-        messages = await self._store.messages(run.thread_id, run.checkpoint_id)
-        return await self._assembler.context(run, fold(run, messages, await self._store.calls(run_id)))
+        messages, values = await self._store.state(run.thread_id, run.checkpoint_id)
+        state = fold(run, messages, await self._store.calls(run_id))
+        state.values = values
+        return await self._assembler.context(run, state)
 
     async def resume(self, principal: Principal, run_id: str, body: object) -> RunRecord:
         """Keep answers to the run's interrupts; the run goes on when all are answered.

@@ -21,6 +21,7 @@ from runwire import (
     ToolError,
     ToolRequest,
     ToolResult,
+    guardrail_check,
     tool,
 )
 
@@ -304,6 +305,13 @@ class Waits(Middleware):
 
     def after_agent(self, state: State, context: MiddlewareContext) -> Awaitable[State | None]:
         return self._at("after_agent", context)
+
+
+@guardrail_check("shouts")
+def shouts(text: str) -> bool:
+    if text == "fail":
+        raise KeyError("the secret of the check")
+    return text.isupper()
 
 
 plugins: Sequence[Middleware] = (

@@ -1,5 +1,6 @@
 """Runs of agents with middleware."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import httpx
@@ -10,7 +11,7 @@ __all__ = ["Model", "Played", "played", "told"]
 
 
 async def played(
-    client: httpx.AsyncClient, model: Model, middleware: list[object], *tools: object, **more: Any
+    client: httpx.AsyncClient, model: Model, middleware: Sequence[object], *tools: object, **more: Any
 ) -> Played:
     """A run of an agent with middleware, when it is over or waits."""
     agent = {"middleware": middleware, **more.pop("agent", {})}

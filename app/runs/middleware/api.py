@@ -83,9 +83,14 @@ class MiddlewareContext:
     """The run's `context`, as its caller gave it."""
     config: Mapping[str, object]
     """The agent's `config` of this middleware."""
-    state: Mapping[str, object] = field(repr=False)
-    """`messages` and the fields of the thread's state, as they are now. To be read only."""
+    look: Callable[[], Mapping[str, object]] = field(repr=False)
+    """Makes `state`."""
     tell: Callable[[str, Mapping[str, object]], None] = field(default=_nowhere, repr=False)
+
+    @property
+    def state(self) -> Mapping[str, object]:
+        """`messages` and the fields of the thread's state, as they are now. To be read only."""
+        return self.look()
 
     def custom(self, data: object) -> None:
         """Send the run's readers a `custom` event. `data`: JSON of at most 64 KiB. Raises `ValueError`."""
@@ -155,3 +160,23 @@ def overridden(middleware: Middleware, hook: str) -> Callable[..., object] | Non
     if getattr(type(middleware), hook) is getattr(Middleware, hook):
         return None
     return cast("Callable[..., object]", getattr(middleware, hook))
+
+
+GuardrailFunction = Callable[[str], bool | Awaitable[bool]]
+"""Whether there is something wrong with a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardrailCheck(Plugin):
+    """`{"name": "guardrail", "config": {"plugin": NAME}}`."""
+
+    function: GuardrailFunction
+    name: str
+
+    def __call__(self, text: str) -> bool | Awaitable[bool]:
+        return self.function(text)
+
+
+def guardrail_check(name: str) -> Callable[[GuardrailFunction], GuardrailCheck]:
+    """A function that says whether a text is wrong, for the middleware `guardrail`. Not async, it runs on the event loop: be quick."""
+    return lambda function: GuardrailCheck(function, name)

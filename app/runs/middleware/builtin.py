@@ -2,9 +2,21 @@
 
 from collections.abc import Sequence
 
+from app.runs.middleware.dynamic_model import DynamicModelKind
+from app.runs.middleware.guardrail import GuardrailKind
 from app.runs.middleware.kinds import Kind
+from app.runs.middleware.model_fallback import ModelFallbackKind
+from app.runs.middleware.models import ModelPins
+from app.runs.middleware.pii import PiiKind
+from app.runs.middleware.summarization import SummarizationKind
 
 
-def built_in() -> Sequence[Kind]:
-    """All of them, made once."""
-    return ()
+def built_in(models: ModelPins, plugins: Sequence[str] = ()) -> Sequence[Kind]:
+    """All of them, made once. `plugins`: `module[:attr]` names of what they may be told to use."""
+    return (
+        DynamicModelKind(models),
+        GuardrailKind.load(plugins),
+        ModelFallbackKind(models),
+        PiiKind(),
+        SummarizationKind(models),
+    )

@@ -1,6 +1,7 @@
 """Middleware in Python: a plugin's hooks behind a wall that their faults do not pass."""
 
 import asyncio
+import functools
 import inspect
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -102,9 +103,18 @@ class _Run:
 
     def __init__(self, plugin: Plugin, config: Config, scope: Scope) -> None:
         self._plugin = plugin
-        self._config = config
         self._scope = scope
         self._name = plugin.name
+        self._context = MiddlewareContext(
+            principal=scope.principal,
+            run_id=scope.run.id,
+            thread_id=scope.run.thread_id,
+            agent=scope.run.agent,
+            context=scope.run.context,
+            config=config,
+            look=functools.partial(StateView, scope.view),
+            tell=self._tell,
+        )
 
     def hook(self, name: str) -> Hook | None:
         function = overridden(self._plugin, name)
@@ -112,8 +122,7 @@ class _Run:
             return None
 
         async def call(_: LoopState) -> HookResult | None:
-            context = self._context()
-            said = await self._guarded(function, context.state, context)
+            said = await self._guarded(function, StateView(self._scope.view), self._context)
             return None if said is None else self._read(said)
 
         return call
@@ -162,7 +171,7 @@ class _Run:
                         pieces.put_nowait(piece)
             raise ModelError("The model client ended without an answer.", code="model_empty_response", retryable=True)
 
-        task = asyncio.create_task(self._guarded(function, request, ask, self._context(), leash=False))
+        task = asyncio.create_task(self._guarded(function, request, ask, self._context, leash=False))
         task.add_done_callback(lambda _: pieces.put_nowait(None))
         try:
             while (piece := await pieces.get()) is not None:
@@ -209,7 +218,7 @@ class _Run:
             return result
 
         try:
-            said = await self._guarded(function, request, ask, self._context(), lets=(ToolError, _Parks))
+            said = await self._guarded(function, request, ask, self._context, lets=(ToolError, _Parks))
         except _Parks:
             said = None
         except ToolError as error:
@@ -255,19 +264,6 @@ class _Run:
             return own_copy(value)
         except ValueError as error:
             raise self._broken(f"its {what} must be plain JSON") from error
-
-    def _context(self) -> MiddlewareContext:
-        scope, run = self._scope, self._scope.run
-        return MiddlewareContext(
-            principal=scope.principal,
-            run_id=run.id,
-            thread_id=run.thread_id,
-            agent=run.agent,
-            context=run.context,
-            config=self._config,
-            state=StateView(scope.view),
-            tell=self._tell,
-        )
 
     def _tell(self, event: str, data: Mapping[str, object]) -> None:
         copy = cast("dict[str, object]", own_copy(data, MAX_TOLD_BYTES))
