@@ -31,6 +31,7 @@ from app.runs.hub import Hub
 from app.runs.loop_parts import LoopAssembler
 from app.runs.loop_plugins import LoopPlugins
 from app.runs.middleware.builtin import built_in
+from app.runs.middleware.http_hook import HttpHookKind
 from app.runs.middleware.registry import MiddlewareSet
 from app.runs.retention import Retention
 from app.runs.service import RunService
@@ -44,6 +45,7 @@ from app.tools.authority import Authority
 from app.tools.callbacks import Callbacks
 from app.tools.demo import DEMO_TOOLS
 from app.tools.egress import EgressGuard
+from app.tools.hook_client import HookClient
 from app.tools.http_callback import HttpToolClient
 from app.tools.plugins import PluginSet
 from app.tools.policy import Policy
@@ -169,7 +171,8 @@ def build(settings: Settings) -> Parts:
         approve_writes=settings.approve_writes,
         store=store,
     )
-    middleware = MiddlewareSet.load(built_in(models, settings.plugin_names), settings.plugin_names)
+    hook = HttpHookKind(HookClient(http_tools), egress, stores.secrets)
+    middleware = MiddlewareSet.load(built_in(models, hook, settings.plugin_names), settings.plugin_names)
     agents = AgentService(stores.agents, models, tools, loop_plugins, middleware)
     assembler = LoopAssembler(models, tools, new_id, loop_plugins, stores.waits.call, middleware)
     hub = Hub()

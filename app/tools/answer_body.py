@@ -31,7 +31,7 @@ class AnswerBody:
         if response.is_stream_consumed:  # a transport may hand over answers it has read (respx does)
             self._add(response.content)
         else:
-            async for piece in _pieces(response, keep + 1):
+            async for piece in pieces_of(response, keep + 1):
                 self._add(piece)
         self.more = self._size > keep
 
@@ -43,7 +43,7 @@ class AnswerBody:
         return b"".join(self._parts)[: max(self._limit, KEPT_BYTES)]
 
 
-async def _pieces(response: httpx.Response, room: int) -> AsyncGenerator[bytes]:
+async def pieces_of(response: httpx.Response, room: int) -> AsyncGenerator[bytes]:
     """The body, decoded, `room` bytes of it. Raises `RemoteProtocolError` when a compressed one ends early."""
     encoding = response.headers.get("content-encoding", "").strip().lower()
     inflate = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in ("gzip", "x-gzip", "deflate") else None

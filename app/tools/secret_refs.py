@@ -17,6 +17,11 @@ _SECRET_HEADER = re.compile(r"key|token|secret|auth|cookie|password|credential|s
 """Headers whose values are kept like tokens: encrypted, and never shown again."""
 
 
+def is_secret_header(name: str) -> bool:
+    """Whether the value of a header is kept like a token."""
+    return _SECRET_HEADER.search(name) is not None
+
+
 @immutable
 class StoredSpec:
     """A spec that may be kept anywhere."""
@@ -67,7 +72,7 @@ class SpecSecrets:
                 token = spec.http.auth.token
                 http["auth"] = {"type": "bearer", "token": await keep(token)} if token else before.get("auth")
             http["headers"] = {
-                name: await keep(value) if _SECRET_HEADER.search(name) else value
+                name: await keep(value) if is_secret_header(name) else value
                 for name, value in spec.http.headers.items()
             }
         signing = (old or {}).get("signing_secret")

@@ -45,6 +45,23 @@ class BearerAuth(BaseModel):
         return token
 
 
+def checked_headers(headers: dict[str, str]) -> dict[str, str]:
+    """Headers from outside that a request of ours may have. Raises `ValueError`."""
+    if len(headers) > 64:
+        raise ValueError("at most 64 headers")
+    for name, value in headers.items():
+        lower = name.lower()
+        if not _TOKEN.fullmatch(name):
+            raise ValueError(f"{name[:64]!r} is not a header name")
+        if lower == "authorization":
+            raise ValueError("use auth for Authorization")
+        if lower in _RESERVED or lower.startswith("webhook-"):
+            raise ValueError(f"{name} is set by the server")
+        if not re.fullmatch(r"[\t\x20-\x7e]{0,8192}", value) or value != value.strip():
+            raise ValueError(f"the value of {name} must be printable ASCII without line breaks")
+    return headers
+
+
 class HttpCall(BaseModel):
     model_config = _Strict
     url: str
@@ -55,19 +72,7 @@ class HttpCall(BaseModel):
     @field_validator("headers")
     @classmethod
     def _plain(cls, headers: dict[str, str]) -> dict[str, str]:
-        if len(headers) > 64:
-            raise ValueError("at most 64 headers")
-        for name, value in headers.items():
-            lower = name.lower()
-            if not _TOKEN.fullmatch(name):
-                raise ValueError(f"{name[:64]!r} is not a header name")
-            if lower == "authorization":
-                raise ValueError("use auth for Authorization")
-            if lower in _RESERVED or lower.startswith("webhook-"):
-                raise ValueError(f"{name} is set by the server")
-            if not re.fullmatch(r"[\t\x20-\x7e]{0,8192}", value) or value != value.strip():
-                raise ValueError(f"the value of {name} must be printable ASCII without line breaks")
-        return headers
+        return checked_headers(headers)
 
 
 class Retry(BaseModel):
