@@ -35,13 +35,6 @@ NO_COUNTERPART = {
 }
 """Cases that Runwire has no place for, and why."""
 
-MIDDLEWARE = {
-    "B-262": "all models of a fallback fail",
-    "B-551": "a hook around a tool calls it twice",
-    "B-553": "two middlewares declare one field of the state",
-}
-"""Cases about middleware: a test of it may name them."""
-
 
 def named_by_tests() -> Iterator[str]:
     """The cases that the code, the name or the documentation of a test names. A comment does not count."""
@@ -55,20 +48,20 @@ def named_by_tests() -> Iterator[str]:
 
 def test_every_case_has_its_test_or_the_reason_why_not() -> None:
     named = set(named_by_tests())
-    assert sorted(CASES - named - NO_COUNTERPART.keys() - MIDDLEWARE.keys()) == []
+    assert sorted(CASES - named - NO_COUNTERPART.keys()) == []
     assert sorted(NO_COUNTERPART.keys() & named) == []
-    assert {*FAULTS, *NO_COUNTERPART, *MIDDLEWARE} <= CASES
+    assert {*FAULTS, *NO_COUNTERPART} <= CASES
 
 
 def test_every_case_that_is_decided_differently_stands_in_the_documentation() -> None:
     """With the case's id. All the peer's known faults are among them, and no id that there is not."""
     listed = {f"B-{found}" for found in _CASE.findall(PAGE.read_text(encoding="utf-8"))}
-    assert sorted({*FAULTS, *NO_COUNTERPART, *MIDDLEWARE} - listed) == []
+    assert sorted({*FAULTS, *NO_COUNTERPART} - listed) == []
     assert sorted(listed - CASES) == []
 
 
 def test_no_case_is_both_without_a_counterpart_and_among_the_decisions() -> None:
     decisions, _, without = PAGE.read_text(encoding="utf-8").partition("**What has no counterpart**")
     there = {f"B-{found}" for found in _CASE.findall(decisions)}
-    assert {f"B-{found}" for found in _CASE.findall(without)} == {*NO_COUNTERPART, *MIDDLEWARE}
-    assert sorted(there & {*NO_COUNTERPART, *MIDDLEWARE}) == []
+    assert {f"B-{found}" for found in _CASE.findall(without)} == set(NO_COUNTERPART)
+    assert sorted(there & set(NO_COUNTERPART)) == []
