@@ -1,11 +1,16 @@
-"""A tool and a model in Python, inside the server: `RUNWIRE_PLUGINS=shop`. See README.md."""
+"""A tool, a middleware and a model in Python, inside the server: `RUNWIRE_PLUGINS=shop`. See README.md."""
 
+import json
 from collections.abc import AsyncGenerator, Mapping
-from typing import Annotated
+from typing import Annotated, ClassVar, cast
 
 from pydantic import Field
 
 from runwire import (
+    CallTool,
+    Command,
+    Middleware,
+    MiddlewareContext,
     ModelAnswer,
     ModelError,
     ModelRequest,
@@ -14,6 +19,8 @@ from runwire import (
     TokenUsage,
     ToolContext,
     ToolError,
+    ToolRequest,
+    ToolResult,
     model,
     tool,
 )
@@ -35,6 +42,29 @@ async def order_status(
     if order is None:
         raise ToolError(f"There is no order {order_id}.", code="no_order")  # the model reads this
     return order
+
+
+class Once(Middleware):
+    """Answers a call that was made before in the thread from memory, without asking the tool."""
+
+    name = "once"
+    description = "Remembers what tools that only read have answered."
+    state_schema: ClassVar[Mapping[str, Mapping[str, object]]] = {"answers": {"reducer": "merge_object", "default": {}}}
+
+    async def wrap_tool_call(
+        self, request: ToolRequest, call_next: CallTool, context: MiddlewareContext
+    ) -> ToolResult | Command:
+        key = f"{request.tool} {json.dumps(request.arguments, sort_keys=True)}"
+        known = cast("Mapping[str, object]", context.state["answers"])
+        if key in known:
+            return ToolResult(output=known[key])
+        result = await call_next(request)
+        if request.effect != "read" or result.status != "success":
+            return result
+        return Command(output=result.output, update={"answers": {key: result.output}})
+
+
+once = Once()
 
 
 @model("clerk", description="Looks up the order that is asked about; no language model.")

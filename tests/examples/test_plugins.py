@@ -78,3 +78,14 @@ async def test_params_that_do_not_fit_end_the_run_with_a_reason(shop: RunwireSer
     assert done["status"] == "error"
     assert done["error"]["code"] == "model_bad_request"
     assert "`greeting` is text." in done["error"]["message"]
+
+
+async def test_the_middleware_answers_the_same_call_from_the_thread(shop: RunwireServer) -> None:
+    model = scripted(calls(("order_status", {"order_id": "A-17"})), says("There."))
+    body = run_body(model, "order_status", agent={"return_intermediate_steps": True, "middleware": ["once"]})
+    async with shop.client(None) as client:
+        thread = (await client.post("/threads", json={})).json()["id"]
+        runs = [(await client.post("/runs/wait", json={**body, "thread_id": thread})).json() for _ in range(2)]
+        steps = [(await client.get(f"/runs/{done['id']}/steps/1")).json() for done in runs]
+    assert [step["observation"] for step in steps] == [{"item": "teapot", "status": "on its way"}] * 2
+    assert [len(step["attempts"]) for step in steps] == [1, 0]

@@ -12,7 +12,7 @@ polite = Polite()
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from app.agent.ports import ModelAnswer, ModelRequest, StepStatus
 from app.core.plugins import Plugin
@@ -108,9 +108,9 @@ class Middleware(Plugin):
     name: str = ""
     """How an AgentSpec names it."""
     description: str = ""
-    state_schema: Mapping[str, Mapping[str, object]] = {}
+    state_schema: ClassVar[Mapping[str, Mapping[str, object]]] = {}
     """Fields that it needs in the thread's state, as in an AgentSpec."""
-    config_schema: Mapping[str, object] | None = None
+    config_schema: ClassVar[Mapping[str, object] | None] = None
     """JSON Schema of its `config`, an object; `None`: it takes none."""
     hold_output: bool = False
     """`wrap_model_call` sees the whole answer before any of it is streamed."""
