@@ -131,11 +131,11 @@ def outcome_of(record: CallRecord) -> ToolOutcome:
 def _open(call: PlannedCall, record: CallRecord, now: int) -> OpenCall:
     if record.state in ("done", "unknown"):
         return OpenCall(call, record.attempts, outcome_of(record), told=True)
+    if record.attempts:
+        call = replace(call, dispatched=tuple(record.attempt_log))
     if record.state == "waiting" and record.wait is not None:
         waiting = waiting_of(record.wait)
         return OpenCall(call, record.attempts, waiting=waiting, resumed=_answered(record, waiting, now))
-    if record.attempts:
-        call = replace(call, dispatched=tuple(record.attempt_log))
     if record.late_result is not None:  # the tool called back before its 202 was read
         began = record.created_at if record.started_at is None else record.started_at
         return OpenCall(

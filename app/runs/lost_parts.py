@@ -15,8 +15,10 @@ from app.agent.ports import (
     ToolRunner,
     Turn,
 )
+from app.core.clock import now_ms
 from app.core.errors import ModelError
 from app.core.messages import Message
+from app.tools.ending import earlier_attempts, first_sent_ms
 
 
 class _LostTools:
@@ -30,9 +32,18 @@ class _LostTools:
     def cut(self, call: PlannedCall, reason: CutReason) -> ToolOutcome:
         name = call.action.tool
         if reason != "lost":
-            return ToolOutcome("cancelled", f"{name} was cancelled before it was sent; it did nothing.")
+            text = f"{name} was cancelled before it was sent; it did nothing."
+            return ToolOutcome("cancelled", text, chain=call.noted)
+        log = earlier_attempts(call, 0)
+        sent_ms = first_sent_ms(log)
         return ToolOutcome(
-            "unknown", f"What became of {name} is unknown. It may have taken effect or not: do not assume either."
+            "unknown",
+            f"What became of {name} is unknown. It may have taken effect or not: do not assume either.",
+            attempts=tuple(log),
+            chain=call.noted,
+            started_at=sent_ms,
+            duration_ms=0.0 if sent_ms is None else float(max(0, now_ms() - sent_ms)),
+            sent_input=call.sent_input,
         )
 
 

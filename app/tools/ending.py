@@ -1,7 +1,7 @@
 """The end of a call: how it ended, and the outcome that says so to the loop, the model and the application."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast, get_args
 
@@ -32,6 +32,8 @@ class Live:
     attempts: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
     sent_input: Mapping[str, object] | None = None
     """As in `ToolOutcome`, once that was recorded."""
+    since_ms: int | None = None
+    """When its first attempt was sent, where that was before it was taken up here: what it took counts from then."""
 
     def note(self, stage: str, verdict: str, detail: str | None = None) -> None:
         self.chain.append({"stage": stage, "verdict": verdict, "at": now_ms(), "detail": detail})
@@ -68,7 +70,10 @@ def outcome_of(
     new_id: Callable[[], str],
 ) -> ToolOutcome:
     """The outcome as the loop, the model and the application each read it."""
-    duration = round((time.perf_counter() - live.started) * 1000, 3)
+    if live.since_ms is None:
+        started_at, duration = live.started_at, round((time.perf_counter() - live.started) * 1000, 3)
+    else:
+        started_at, duration = live.since_ms, float(max(0, now_ms() - live.since_ms))
     meta: dict[str, object] = {
         "tool": call.action.tool,
         "tool_call_id": call.tool_call_id,
@@ -77,7 +82,7 @@ def outcome_of(
         "duration_ms": duration,
         **end.meta,
     }
-    started_at = live.started_at if live.attempts else None
+    started_at = started_at if live.attempts else None
     if end.status == "success":
         return ToolOutcome(
             "success",
@@ -221,6 +226,12 @@ def earlier_attempts(call: PlannedCall, sent_before: int) -> list[Mapping[str, o
     known = {entry.get("attempt") for entry in found}
     lost = [_attempt(number, None, "lost") for number in range(1, sent_before + 1) if number not in known]
     return [*lost, *found]
+
+
+def first_sent_ms(attempts: Sequence[Mapping[str, object]]) -> int | None:
+    """When the first attempt was sent; `None`: there is none, or that is not known."""
+    times = (entry.get("at") for entry in attempts)
+    return next((at for at in times if isinstance(at, int)), None)
 
 
 RUNNING = "running"

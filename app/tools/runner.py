@@ -15,7 +15,7 @@ from app.core.values import immutable
 from app.tools.answers import input_faults, output_faults
 from app.tools.arguments import Arguments, changed_input, completed, digest, faults_of, fitted
 from app.tools.compiled import CompiledTool
-from app.tools.ending import End, Live, earlier_attempts, outcome_of, unknown, withdrawn
+from app.tools.ending import End, Live, earlier_attempts, first_sent_ms, outcome_of, unknown, withdrawn
 from app.tools.execution import Execution, call_time_ms, key_of_call, result_place
 from app.tools.late import late_end
 from app.tools.run_context import ToolRunContext
@@ -166,9 +166,9 @@ class BoundTools:
             tool.line.turns.release(call.tool_call_id)
         sent = reason == "lost" or (live is not None and live.sent)
         if live is None:
-            live = Live(
-                now_ms(), time.perf_counter(), sent, list(call.noted), earlier_attempts(call, 0), call.sent_input
-            )
+            log = earlier_attempts(call, 0)
+            chain, sent_ms = list(call.noted), first_sent_ms(log)
+            live = Live(now_ms(), time.perf_counter(), sent, chain, log, call.sent_input, sent_ms)
         name = call.action.tool
         if sent and (tool is None or not tool.idempotent):
             end = unknown(name, "it was stopped before its result came")

@@ -12,7 +12,7 @@ from app.tools.answers import given_end
 from app.tools.approval import APPROVAL_DECISIONS, CLIENT_DECISIONS, ApprovalRule
 from app.tools.arguments import digest
 from app.tools.compiled import CompiledTool
-from app.tools.ending import End, Live, earlier_attempts
+from app.tools.ending import End, Live, earlier_attempts, first_sent_ms
 
 
 def begin_live(call: PlannedCall, call_ms: int, sent_before: int, resumed: Resumed | None) -> Live:
@@ -20,12 +20,13 @@ def begin_live(call: PlannedCall, call_ms: int, sent_before: int, resumed: Resum
     earlier = earlier_attempts(call, sent_before) if sent_before else []
     if resumed is None:
         intent: dict[str, object] = {"stage": "intent", "verdict": "ok", "at": call_ms, "detail": None}
-        return Live(now_ms(), time.perf_counter(), sent_before > 0, [intent], earlier, call.sent_input)
+        sent_ms = first_sent_ms(earlier)
+        return Live(now_ms(), time.perf_counter(), sent_before > 0, [intent], earlier, call.sent_input, sent_ms)
     facts = resumed.waiting.facts
     chain = list(cast("list[Mapping[str, object]]", facts.get("chain") or []))
     attempts = list(cast("list[Mapping[str, object]]", facts.get("attempts") or [])) or earlier
-    started_at = cast("int", facts["started_at"])
-    return Live(started_at, time.perf_counter(), bool(attempts), chain, attempts, call.sent_input)
+    sent_ms = first_sent_ms(attempts)
+    return Live(now_ms(), time.perf_counter(), bool(attempts), chain, attempts, call.sent_input, sent_ms)
 
 
 def asked(

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.e2e.ledger import until_effects
-from tests.e2e.test_waiting_crashes import ASKS, PARAMETERS, answered, begun, called_back, ended, restart, tool
+from tests.e2e.test_waiting_crashes import ASKS, PARAMETERS, answered, begun, called_back, ended, restart, tool, until
 from tests.e2e.text_runs import agent as text_agent
 from tests.support import chat_completions
 from tests.support.bodies import calls, openai, run_body, says, scripted, shown, tool_spec
@@ -175,6 +175,7 @@ async def test_a_crash_loses_nothing_of_what_was_sent(
     assert (step["action"]["tool_input"], step["sent_input"]) == ({"n": 1}, edited)
     assert step["arguments_sha256"] == sha256(edited)
     assert result.startswith(changed(edited))
+    assert step["started_at"] == step["attempts"][0]["at"]
     assert [item["verdict"] for item in step["chain"] if item["stage"] == "approval"].count("edited") == 1
     effects = own_tools.effects()
     assert len({(item["idempotency_key"], item["body_sha256"]) for item in effects}) == 1
@@ -189,7 +190,7 @@ async def test_a_cut_after_a_restart_tells_what_was_sent_and_who_decided(
             run = await asked(client, tool(own_tools, NAME, "/202", **ASKS), tool(own_tools, "other", **ASKS))
             await answered(client, run, 1, decision="reject")
             await answered(client, run, 0, decision="edit", tool_input={"n": 7})
-            await until_effects(own_tools, NAME, count=1)
+            await until(client, run["id"], "waiting", "denied")  # its 202 is recorded
         await restart(own)
         async with own.client() as client:
             over = await client.post(f"/runs/{run['id']}/cancel", params={"wait": "true"})
@@ -197,6 +198,7 @@ async def test_a_cut_after_a_restart_tells_what_was_sent_and_who_decided(
             step = (await client.get(f"/runs/{run['id']}/steps/1")).json()
             (result, _) = await results_of(client, run)
     assert (step["status"], step["sent_input"]) == ("unknown", {"n": 7})
+    assert [item["outcome"] for item in step["attempts"]] == ["deferred"]
     assert [item["verdict"] for item in step["chain"] if item["stage"] == "approval"] == ["asked", "edited"]
     assert result.startswith(changed({"n": 7}))
 

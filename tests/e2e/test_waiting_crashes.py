@@ -166,6 +166,8 @@ async def test_an_approved_call_that_was_sent_keeps_its_edited_arguments(
     assert lives(told) == [("running", 1), ("interrupted", 1), ("running", 1), ("running", 2)]
     assert [item["attempt"] for item in step["attempts"]] == list(range(1, effects + 1))
     assert step["attempts"][0]["outcome"] == "lost"
+    assert step["started_at"] == step["attempts"][0]["at"]
+    assert step["duration_ms"] == step["envelope"]["meta"]["duration_ms"]
     assert names(told).count("interrupt") == 1
     assert [effect["arguments"] for effect in own_tools.effects()] == [{"n": 7}] * effects
     assert len({(effect["idempotency_key"], effect["body_sha256"]) for effect in own_tools.effects()}) == 1
