@@ -18,6 +18,7 @@ NAMES = (
     "tool_boundary",
     "waiting",
     "state",
+    "middleware",
     "footprint",
 )
 

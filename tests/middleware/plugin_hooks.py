@@ -307,6 +307,36 @@ class Waits(Middleware):
         return self._at("after_agent", context)
 
 
+class Deaf(Middleware):
+    """Takes no cancellation for an answer."""
+
+    name = "deaf"
+    config_schema = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
+
+    async def _at(self, hook: str, context: MiddlewareContext) -> None:
+        if context.config["at"] == hook:
+            context.custom("waiting")
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    continue
+
+    async def before_model(self, state: State, context: MiddlewareContext) -> None:
+        await self._at("before_model", context)
+
+    async def wrap_model_call(
+        self, request: ModelRequest, call_next: CallModel, context: MiddlewareContext
+    ) -> ModelAnswer:
+        await self._at("wrap_model_call", context)
+        return await call_next(request)
+
+    async def wrap_tool_call(self, request: ToolRequest, call_next: CallTool, context: MiddlewareContext) -> ToolResult:
+        result = await call_next(request)
+        await self._at("wrap_tool_call", context)
+        return result
+
+
 @guardrail_check("shouts")
 def shouts(text: str) -> bool:
     if text == "fail":
@@ -315,6 +345,6 @@ def shouts(text: str) -> bool:
 
 
 plugins: Sequence[Middleware] = (
-    Jump(), ToolCalls(), Counts(), Appends(), Clashes(), Notes(), Raises(), Waits(),
+    Jump(), ToolCalls(), Counts(), Appends(), Clashes(), Notes(), Raises(), Waits(), Deaf(),
 )  # fmt: skip
-jump, calls, counts, appends, clashes, notes, raises, waits = plugins
+jump, calls, counts, appends, clashes, notes, raises, waits, deaf = plugins

@@ -85,3 +85,16 @@ async def test_a_hook_counts_against_the_runs_time(client: httpx.AsyncClient, st
     )  # fmt: skip
     messages = (await client.get(f"/runs/{run['id']}/messages")).json()["data"]
     assert messages[-1]["content"] == run["output"]["output"]
+
+
+@pytest.mark.parametrize("hook", ["before_model", "wrap_model_call", "wrap_tool_call"])
+async def test_a_hook_that_does_not_stop_is_left_behind(client: httpx.AsyncClient, hook: str) -> None:
+    deaf = {"name": "deaf", "config": {"at": hook}}
+    body = run_body(scripted(calls(("echo", {"x": "1"})), says("fin")), "echo", agent={"middleware": [deaf]})
+    async with asyncio.timeout(TIMEOUT_S):
+        run_id = (await client.post("/runs", json=body)).json()["id"]
+        await until_told(client, run_id, "waiting")
+        run = (await client.post(f"/runs/{run_id}/cancel", params={"wait": "true"})).json()
+        steps = (await client.get(f"/runs/{run_id}/steps")).json()["data"]
+    assert run["status"] == "cancelled"
+    assert [step["error"]["code"] for step in steps] == (["result_withheld"] if hook == "wrap_tool_call" else [])
