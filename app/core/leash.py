@@ -51,7 +51,7 @@ async def let_go(task: "asyncio.Task[ResultT]", kind: str, name: str, *, grace_s
             await asyncio.wait((task,), timeout=grace_s)
     finally:
         if not task.done():
-            leave_behind(task, kind, name)
+            _leave_behind(task, kind, name)
         elif not task.cancelled():
             task.exception()  # asked for, else Python would complain of it: whoever lets go does not want it
 
@@ -69,7 +69,7 @@ def _wake(done: "asyncio.Future[None]", _: object) -> None:
         done.set_result(None)
 
 
-def leave_behind(task: "asyncio.Task[ResultT]", kind: str, name: str) -> None:
+def _leave_behind(task: "asyncio.Task[ResultT]", kind: str, name: str) -> None:
     """Nobody waits for it any more: not the run, and not the end of the event loop either."""
     asyncio.tasks._unregister_task(task)  # documented for task implementations of one's own
     task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]

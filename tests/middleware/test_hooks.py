@@ -9,8 +9,9 @@ import pytest
 
 from tests.agent_loop.support import Call, seen
 from tests.middleware.support import Model, events, played, told
-from tests.support.bodies import run_body, scripted
+from tests.support.bodies import run_body, scripted, tool_spec
 from tests.support.chat_completions import fails
+from tests.support.tool_server import ToolServer
 
 pytestmark = pytest.mark.anyio
 
@@ -202,6 +203,14 @@ async def test_what_wraps_a_tool_answers_in_its_place_changes_its_input_or_its_r
     assert any(str(item).startswith("TOOL") for item in await told(client, run.run)) is ran
     assert "middleware" in [item["stage"] for item in step["chain"]]
     assert run.answer == "ok"
+
+
+async def test_a_tool_of_another_program_is_wrapped_as_well(client: httpx.AsyncClient, tools: ToolServer) -> None:
+    async with Model([("c1", "far", {"n": 1})], "ok") as model:
+        spec = tool_spec("far", tools.url("/as-asked"))
+        run = await played(client, model, ["m1", {"name": "calls", "config": {"does": "reword"}}], spec)
+    assert (await run.step())["observation"] == "E:{'n': 1}"
+    assert await run.effects(tools) == [("far", {"n": 1})]
 
 
 async def test_changed_arguments_are_checked_again(client: httpx.AsyncClient) -> None:

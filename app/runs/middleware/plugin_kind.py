@@ -34,7 +34,6 @@ from app.core.events import EventType
 from app.core.ids import NAME_PATTERN, new_id
 from app.core.leash import leashed, let_go
 from app.core.plugins import PluginError
-from app.core.tether import tethered
 from app.runs.middleware.api import Middleware as Plugin
 from app.runs.middleware.api import MiddlewareContext, ToolRequest, ToolResult, overridden
 from app.runs.middleware.kinds import Config, Scope
@@ -283,9 +282,7 @@ class _Run:
         """
         try:
             said = function(*given)
-            if inspect.iscoroutine(said):
-                said = await (tethered(said, KIND, self._name) if leash else said)
-            elif inspect.isawaitable(said):
+            if inspect.isawaitable(said):
                 work = cast("Awaitable[object]", said)
                 said = await (leashed(work, KIND, self._name) if leash else work)
         except (RunwireError, *lets):
