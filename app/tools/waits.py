@@ -85,7 +85,7 @@ def decided(
     stage, verdict, by = decision_of(resumed)
     live.note(stage, verdict, by)
     if decision in ("reject", "expired"):
-        end = denied_by(name, answer) if stage == "approval" else _unanswered(name, answer)
+        end = denied_by(call, answer) if stage == "approval" else _unanswered(name, answer)
         return call, end
     if decision == "respond":
         return call, given_end(tool, answer, place)
@@ -194,10 +194,19 @@ def question(
     }
 
 
-def denied_by(tool: str, answer: Mapping[str, object]) -> End:
-    """The end of a call that a person rejected, or that nobody answered in time. Nothing was sent."""
+def denied_by(call: PlannedCall, answer: Mapping[str, object]) -> End:
+    """The end of a call that a person rejected, or that nobody answered in time. Nothing was sent.
+
+    A rejection is told in the words of LangChain's human-in-the-loop middleware.
+    """
+    tool = call.action.tool
     if answer["decision"] == "expired":
         return End("denied", f"{tool} was not called: nobody approved it in time.", "approval_expired")
     said = str(answer.get("message") or "").strip()
-    because = f": {said}" if said else "."
-    return End("denied", f"{tool} was not called: it was rejected{because}", "rejected")
+    if said:
+        return End("denied", f"User rejected the tool call for `{tool}` with reason: {said}", "rejected")
+    text = (
+        f"User rejected the tool call for `{tool}` with id {call.provider_call_id or call.tool_call_id}. "
+        "The tool was not executed. Do not retry this tool call unless the user explicitly requests it."
+    )
+    return End("denied", text, "rejected")

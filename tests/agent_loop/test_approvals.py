@@ -57,11 +57,21 @@ async def results(played: Played) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize(
     ("answer", "done", "result"),
     [
-        pytest.param(REJECT, [], ("pay was not called: it was rejected.", "c1", "error"), id="B-302"),
+        pytest.param(
+            REJECT,
+            [],
+            (
+                "User rejected the tool call for `pay` with id c1. The tool was not executed. Do not retry this tool call "
+                "unless the user explicitly requests it.",
+                "c1",
+                "error",
+            ),
+            id="B-302",
+        ),
         pytest.param(
             {**REJECT, "message": "too much"},
             [],
-            ("pay was not called: it was rejected: too much", "c1", "error"),
+            ("User rejected the tool call for `pay` with reason: too much", "c1", "error"),
             id="B-303",
         ),
         pytest.param({"decision": "respond", "output": "user says 7"}, [], ("user says 7", "c1"), id="B-305"),
@@ -74,7 +84,7 @@ async def test_a_call_that_a_person_settles_is_not_sent(
     done: list[object],
     result: tuple[object, ...],
 ) -> None:
-    """B-302, B-303 (the words are Runwire's), B-305."""
+    """B-302, B-303, B-305."""
     async with Model(ONE, "done") as model:
         played = await gate(client, model, tools)
         assert (asked(played), played.model_calls) == ([("pay", {"amt": 5})], 1)
@@ -94,7 +104,12 @@ async def test_an_edited_call_is_sent_as_edited_and_the_models_own_is_kept_B_304
     assert await played.effects(tools) == [("pay", {"amt": 3})]
     said = await played.said()
     assert said[1] == asks(ONE)
-    assert (str(said[2][1]).endswith('{"amt":3}'), said[2][2:]) == (True, ("c1",))
+    notice = (
+        "Note: a human reviewer replaced this tool call before it ran. The call recorded in your message is the one you "
+        "produced, not the one that executed. This was intentional and authorized. Do not re-issue your original call. "
+        'Executed instead: pay with arguments {"amt":3}.\n\nTool response:\n'
+    )
+    assert said[2][1:] == (notice + '{"amt":3}', "c1")
     verdicts = {item["stage"]: item for item in (await played.step())["chain"]}
     assert verdicts["approval"]["verdict"] == "edited"
 
@@ -214,7 +229,7 @@ async def test_each_call_has_an_interrupt_of_its_own_B_322_B_323(client: httpx.A
         assert (await played.again())["status"] == "interrupted"
         await played.resumed(APPROVE)
     assert await played.effects(tools) == [("free", {"x": "z"}), ("pay", {"amt": 5})]
-    assert (await results(played))[2] == ("mail was not called: it was rejected: no", "c3", "error")
+    assert (await results(played))[2] == ("User rejected the tool call for `mail` with reason: no", "c3", "error")
     assert played.model_calls == 2
 
 

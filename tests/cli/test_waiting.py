@@ -100,7 +100,7 @@ async def test_questions_are_answered_one_by_one_and_all_at_once(server: Runwire
     assert second not in partly.err
     rest = await cli(server, tmp_path, "runs", "resume", run["id"], "--approve", "all", "--json")
     assert (rest.code, json.loads(rest.out)["interrupts"]) == (0, [])
-    observed = [{"amount": 1}, "refund was not called: it was rejected: too much"]
+    observed = [{"amount": 1}, "User rejected the tool call for `refund` with reason: too much"]
     assert await ended(server, run["id"]) == ("success", observed)
     late = await cli(server, tmp_path, "runs", "resume", run["id"], "--approve", "all")
     assert (late.code, late.err) == (1, "runwire: There is nothing to answer: the run is success.\n")
@@ -188,7 +188,7 @@ async def test_a_person_at_a_terminal_is_asked_and_the_run_goes_on(server: Runwi
         shown.press(b"too much\n")
         assert await shown.code() == 0
     assert 'refund {"amount":10}' in shown.text.replace(": 10", ":10")
-    assert "it was rejected: too much" in shown.text
+    assert "with reason: too much" in shown.text
     assert "[success, finish: " in shown.text
 
 

@@ -80,7 +80,7 @@ async def test_every_decision_is_carried_out(server: RunwireServer, tools: ToolS
         ended = await client.runs.wait_for(run.id, timeout_s=30)
         assert (ended.status, ended.text, ended.interrupts) == ("success", "done", [])
         assert await observations(client, run) == [
-            {"amount": 1}, {"amount": 20}, "refund was not called: it was rejected: too much", None,
+            {"amount": 1}, {"amount": 20}, "User rejected the tool call for `refund` with reason: too much", None,
         ]  # fmt: skip
 
 

@@ -9,7 +9,9 @@ from typing import Any, cast
 
 import httpx
 import pytest
+from dirty_equals import IsStr
 
+from app.agent.observing import NOTICE
 from tests.e2e.ledger import until_effects
 from tests.e2e.test_waiting_crashes import ASKS, PARAMETERS, answered, begun, called_back, ended, restart, tool, until
 from tests.e2e.text_runs import agent as text_agent
@@ -35,8 +37,9 @@ def sha256(arguments: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def changed(arguments: Mapping[str, object]) -> str:
-    return f"A person changed the input to {json.dumps(arguments, separators=(',', ':'))} before it was run.\n"
+def changed(arguments: Mapping[str, object], name: str = NAME) -> str:
+    made = f"{name} with arguments {json.dumps(arguments, separators=(',', ':'))}"
+    return f"{NOTICE} Executed instead: {made}.\n\nTool response:\n"
 
 
 async def asked(client: httpx.AsyncClient, *specs: dict[str, object]) -> dict[str, Any]:
@@ -84,7 +87,7 @@ async def test_every_record_of_an_edited_call_has_what_was_asked_for_and_what_wa
     [
         ({"decision": "approve"}, {"n": 1}),
         ({"decision": "edit", "tool_input": {"n": 1}}, {"n": 1}),
-        ({"decision": "reject"}, "refund was not called: it was rejected."),
+        ({"decision": "reject"}, IsStr(regex="User rejected the tool call for `refund` with id .*")),
         ({"decision": "respond", "output": 2}, 2),
     ],
 )
@@ -143,7 +146,7 @@ async def test_a_text_agent_reads_that_its_call_was_changed_also_after_a_restart
         prompts = [str(shown(request)[-1]["content"]) for request in model.requests]
     assert [step["action"]["tool_input"] for step in steps] == ["A-1", "A-3"]
     assert [step["sent_input"] for step in steps] == [{"order": "A-2"}, None]
-    observed = 'Observation: A person changed the input to {"order":"A-2"} before it was run.\n{"order":"A-2"}\n'
+    observed = f'Observation: {changed({"order": "A-2"})}{{"order":"A-2"}}\n'
     assert observed in prompts[1]
     assert observed in prompts[2]
 
@@ -213,4 +216,4 @@ async def test_a_call_of_the_callers_was_handed_over_as_it_was_edited(client: ht
         _, _, (step,) = await ended(client, run["id"])
         (result,) = await results_of(client, run)
     assert (step["sent_input"], step["observation"]) == ({"n": 9}, "text")
-    assert result == changed({"n": 9}) + "text"
+    assert result == changed({"n": 9}, "read_file") + "text"

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.agent.observing import NOTICE
 from tests.e2e.ledger import until_effects
 from tests.e2e.test_waiting_crashes import ASKS, answered, begun, called_back, ended, restart, tool
 from tests.e2e.text_runs import agent as text_agent
@@ -141,7 +142,7 @@ async def test_a_text_agent_waits_and_reads_what_was_decided(client: httpx.Async
         decisions: list[tuple[dict[str, Any], object]] = [
             ({"decision": "approve"}, {"q": "5"}),
             ({"decision": "edit", "tool_input": {"q": "6"}}, {"q": "6"}),
-            ({"decision": "reject", "message": "no"}, "look was not called: it was rejected: no"),
+            ({"decision": "reject", "message": "no"}, "User rejected the tool call for `look` with reason: no"),
         ]
         for answer, observation in decisions:
             run = await posted(client, {"agent": text_agent("react", script, spec), "input": "q?"})
@@ -180,9 +181,9 @@ async def test_a_round_that_waited_is_valid_for_chat_completions(own: RunwireSer
     assert [json.loads(call["function"]["arguments"])["n"] for call in asking["tool_calls"]] == [1, 2, 3, 4]
     results = [(item["role"], item["tool_call_id"], item["content"]) for item in (one, two, three, four)]
     assert results == [
-        ("tool", "a", 'A person changed the input to {"n":9} before it was run.\n{"n":9}'),
+        ("tool", "a", f'{NOTICE} Executed instead: mixed_ask with arguments {{"n":9}}.\n\nTool response:\n{{"n":9}}'),
         ("tool", "b", '{"n":2}'),
-        ("tool", "c", "mixed_ask was not called: it was rejected: too much"),
+        ("tool", "c", "User rejected the tool call for `mixed_ask` with reason: too much"),
         ("tool", "d", "late"),
     ]
 
