@@ -6,10 +6,10 @@ from typing import cast
 
 from app.agent.ports import (
     CutReason,
-    Delta,
     ModelAnswer,
     ModelCall,
     ModelRequest,
+    Piece,
     PlannedCall,
     Resumed,
     ToolDefinition,
@@ -172,7 +172,7 @@ class _MeteredRun:
     def model(self, call: ModelCall) -> ModelCall:
         series = self._metrics.of_model(cast("dict[str, object]", self._run.spec["model"]))
 
-        async def metered(request: ModelRequest) -> AsyncGenerator[Delta | ModelAnswer]:
+        async def metered(request: ModelRequest) -> AsyncGenerator[Piece | ModelAnswer]:
             began, outcome, first = perf_counter(), "cancelled", True
             chunks = call(request)
             try:

@@ -27,7 +27,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from app.agent.ports import Delta, ModelAnswer, ModelCall, ModelRequest, PlannedCall, ToolRunner
+from app.agent.ports import ModelAnswer, ModelCall, ModelRequest, Piece, PlannedCall, ToolRunner
 from app.core.errors import ModelError
 from app.core.trace import CURRENT, TraceContext, derived_span_id, of_run
 from app.observability.tracing_content import Content
@@ -115,7 +115,7 @@ class RunSpans:
         self._chat_attributes = _chat_attributes(facts) if span.is_recording() else {}
 
     def model(self, call: ModelCall) -> ModelCall:
-        def watched(request: ModelRequest) -> AsyncGenerator[Delta | ModelAnswer]:
+        def watched(request: ModelRequest) -> AsyncGenerator[Piece | ModelAnswer]:
             return self._chat(call, request)
 
         return watched
@@ -145,7 +145,7 @@ class RunSpans:
         self._span.set_attributes(attributes)
         self._span.end()
 
-    async def _chat(self, call: ModelCall, request: ModelRequest) -> AsyncGenerator[Delta | ModelAnswer]:
+    async def _chat(self, call: ModelCall, request: ModelRequest) -> AsyncGenerator[Piece | ModelAnswer]:
         span = self._tracer.start_span(self._chat_name, self._context, self._chat_kind, self._chat_attributes)
         outside = CURRENT.get()
         CURRENT.set(standing_in(span, self._trace))

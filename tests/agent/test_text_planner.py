@@ -14,6 +14,7 @@ from app.agent.ports import (
     Delta,
     ModelAnswer,
     ModelRequest,
+    Piece,
     PlannedCall,
     ReasoningDelta,
     Round,
@@ -69,7 +70,7 @@ def round_of(step: int, tool: str = "search") -> Round:
     return Round(Message("assistant", log), ((call, ToolOutcome("success", f"found {step}")),))
 
 
-async def planned(planner: TextPlanner, *, conclude: bool = False) -> tuple[list[Delta], Decision]:
+async def planned(planner: TextPlanner, *, conclude: bool = False) -> tuple[list[Piece], Decision]:
     """The deltas and the one decision, which is last."""
     chunks = [chunk async for chunk in (planner.conclude(turn_of()) if conclude else planner.plan(turn_of()))]
     decision = chunks.pop()
@@ -79,7 +80,7 @@ async def planned(planner: TextPlanner, *, conclude: bool = False) -> tuple[list
     return deltas, decision
 
 
-def spoken(deltas: Sequence[Delta]) -> str:
+def spoken(deltas: Sequence[Piece]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
