@@ -1,9 +1,11 @@
 """Middleware in Python: a plugin's hooks behind a wall that their faults do not pass."""
 
 import asyncio
+import dis
 import functools
 import inspect
 import re
+import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -121,8 +123,10 @@ class _Run:
         if function is None:
             return None
 
+        waits = _waits(function)
+
         async def call(_: LoopState) -> HookResult | None:
-            said = await self._guarded(function, StateView(self._scope.view), self._context)
+            said = await self._guarded(function, StateView(self._scope.view), self._context, leash=waits)
             return None if said is None else self._read(said)
 
         return call
@@ -278,7 +282,7 @@ class _Run:
     ) -> object:
         """The named boundary: foreign code behind it. Errors of the server's own, as the model's, go through, and `lets`.
 
-        `leash` false: the caller's task is this call's own, and the caller lets it go.
+        `leash` false: the caller's task is this call's own, and the caller lets it go, or the function never waits.
         """
         try:
             said = function(*given)
@@ -297,6 +301,17 @@ class _Run:
 
     def _broken(self, what: str) -> MiddlewareFailed:
         return failure(self._name, what)
+
+
+def _waits(function: Callable[..., object]) -> bool:
+    """Whether a function may ever wait. One without an `await` of its own cannot be cancelled, and needs no task for that."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, types.CodeType) or not inspect.iscoroutinefunction(function):
+        return True
+    return any(item.opname in _WAITING for item in dis.get_instructions(code))
+
+
+_WAITING = frozenset(("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH"))
 
 
 def failure(name: str, error: BaseException | str) -> MiddlewareFailed:
