@@ -84,6 +84,8 @@ async def _run(item: OpenCall, state: LoopState, settings: AgentSettings, tools:
         item.waiting, item.resumed = result, None
         if result.reason == "deferred":
             item.sent = max(item.sent, 1)  # if it is cut now, nobody can say that it did nothing
+        elif result.reason == "input":
+            item.sent = 0  # it stopped at a question: what was sent of it is known
     else:
         item.outcome = result if result.update is None else checked(result, item.call, state, settings, new_id)
 

@@ -215,7 +215,7 @@ class ToolOutcome:
     """Where the loop goes when the round is closed; `None`: as ever."""
 
 
-WaitReason = Literal["tool_approval", "client_tool", "deferred"]
+WaitReason = Literal["tool_approval", "client_tool", "deferred", "input"]
 
 
 @immutable

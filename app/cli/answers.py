@@ -72,6 +72,8 @@ def _of_file(path: str) -> list[Response]:
 def _response(value: object, at: int) -> Response:
     item = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     name, decision, message = item.get("interrupt_id"), item.get("decision"), item.get("message")
+    if decision is None and "output" in item:
+        decision = "respond"
     if not isinstance(name, str) or decision not in DECISIONS or not isinstance(message, str | None):
         raise UsageError(f"Answer {at} of the file needs `interrupt_id` and a `decision`: {', '.join(DECISIONS)}.")
     odd = item.keys() - {"interrupt_id", "decision", "message", "tool_input", "output"}

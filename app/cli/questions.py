@@ -22,7 +22,8 @@ FORMS = {
 def question(asked: Interrupt) -> str:
     """One question on a line: `tool_approval refund {"amount": 5} May refund be called with this input?`"""
     given = "" if asked.tool_input is None else one_line(asked.tool_input, SHOWN)
-    parts = (asked.reason, one_line(asked.tool, 64), given, one_line(asked.message, SHOWN))
+    said = "" if asked.payload is None else one_line(asked.payload, SHOWN)
+    parts = (asked.reason, one_line(asked.tool, 64), given, said, one_line(asked.message, SHOWN))
     return " ".join(part for part in parts if part)
 
 
@@ -53,6 +54,7 @@ def show_questions(session: Session, run_id: str, asked: Sequence[Interrupt]) ->
             ("reason", item.reason),
             ("tool", item.tool),
             ("input", None if item.tool_input is None else json.dumps(item.tool_input, ensure_ascii=False)),
+            ("payload", None if item.payload is None else json.dumps(item.payload, ensure_ascii=False)),
             ("question", item.message),
             ("expires", item.data.get("expires_at")),
         ))  # fmt: skip

@@ -68,7 +68,10 @@ class Interrupt:
 
     id: str
     reason: str
-    """`tool_approval`: may the call be made; `client_tool`: the caller runs the tool; a later version may have others."""
+    """`tool_approval`: may the call be made; `client_tool`: the caller runs the tool; `input`: a tool asks while it runs.
+
+    A later version may have others.
+    """
     tool: str | None = None
     tool_input: Any = None
     """What the tool would be called with."""
@@ -79,6 +82,8 @@ class Interrupt:
     """JSON Schema of an answer."""
     expires_at: datetime | None = None
     """When the call is given up without an answer; aware."""
+    payload: Any = None
+    """What a tool says to its question."""
     data: JsonObject = field(default_factory=dict[str, Any], repr=False)
     """The interrupt as it came."""
 
@@ -95,7 +100,7 @@ class Interrupt:
         return Response.reject(self.id, message)
 
     def respond(self, output: Any) -> Response:
-        """`output` stands for the tool's own."""
+        """`output` stands for the tool's own, or is the answer to what it asked."""
         return Response.respond(self.id, output)
 
     @property
@@ -114,6 +119,7 @@ class Interrupt:
             reason=optional_text(data, "reason") or "",
             tool=optional_text(data, "tool"),
             tool_input=data.get("tool_input"),
+            payload=data.get("payload"),
             tool_call_id=optional_text(data, "tool_call_id"),
             message=optional_text(data, "message"),
             response_schema=optional_object(data, "response_schema"),

@@ -14,6 +14,7 @@ from app.core.messages import Message
 from app.core.usage import Usage
 from app.runs.event_data import waiting_of
 from app.runs.records import CallRecord, RunRecord
+from app.tools.inputs import attempts_before
 from app.tools.waits import decision_of, taken
 
 
@@ -135,14 +136,16 @@ def _open(call: PlannedCall, record: CallRecord, now: int) -> OpenCall:
         call = replace(call, dispatched=tuple(record.attempt_log))
     if record.state == "waiting" and record.wait is not None:
         waiting = waiting_of(record.wait)
-        return OpenCall(call, record.attempts, waiting=waiting, resumed=_answered(record, waiting, now))
+        resumed = _answered(record, waiting, now)
+        return OpenCall(call, record.attempts - attempts_before(waiting), waiting=waiting, resumed=resumed)
     if record.late_result is not None:  # the tool called back before its 202 was read
         began = record.created_at if record.started_at is None else record.started_at
         return OpenCall(
             call, record.attempts, resumed=Resumed(taken(began, record.tool_version, call.noted), record.late_result)
         )
     if record.wait is not None and record.answer is not None:  # allowed, and then sent: as it was allowed
-        return OpenCall(call, record.attempts, resumed=Resumed(waiting_of(record.wait), record.answer))
+        waiting = waiting_of(record.wait)
+        return OpenCall(call, record.attempts - attempts_before(waiting), resumed=Resumed(waiting, record.answer))
     return OpenCall(call, record.attempts)
 
 

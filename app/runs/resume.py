@@ -10,6 +10,14 @@ from app.runs.records import RunRecord
 from app.runs.spec import Spec
 from app.runs.waiting import Answer
 from app.tools.approval import APPROVAL_DECISIONS, CLIENT_DECISIONS
+from app.tools.inputs import INPUT_DECISIONS, input_faults
+
+_TAKEN: Mapping[str, Sequence[str]] = {
+    "tool_approval": APPROVAL_DECISIONS,
+    "client_tool": CLIENT_DECISIONS,
+    "input": INPUT_DECISIONS,
+}
+"""What may be decided, by the reason of the interrupt."""
 
 
 class Judge(Protocol):
@@ -21,10 +29,13 @@ class Judge(Protocol):
 
 
 class ResponseSpec(Spec):
-    """One answer. `edit` brings `tool_input`, `respond` an `output` (or a `message`), `reject` may say why."""
+    """One answer. `edit` brings `tool_input`, `respond` an `output` (or a `message`), `reject` may say why.
+
+    Where the run asks for input, `decision` may be left out: an `output` says `respond`.
+    """
 
     interrupt_id: str
-    decision: Literal["approve", "edit", "reject", "respond"]
+    decision: Literal["approve", "edit", "reject", "respond"] | None = None
     tool_input: object = None
     message: Annotated[str, Field(max_length=100_000)] | None = None
     output: object = None
@@ -34,14 +45,15 @@ class ResponseSpec(Spec):
         sent = self.model_fields_set
         if (self.decision == "edit") != ("tool_input" in sent):
             raise ValueError("`tool_input` belongs to the decision `edit`, which must have it")
-        if "output" in sent and self.decision != "respond":
+        if "output" in sent and self.decision not in ("respond", None):
             raise ValueError("`output` belongs to the decision `respond`")
         if self.decision == "respond" and not {"output", "message"} & sent:
             raise ValueError("`respond` needs an `output`")
         return self
 
     def decided(self) -> dict[str, object]:
-        return cast("dict[str, object]", self.model_dump(exclude={"interrupt_id"}, exclude_unset=True))
+        said = cast("dict[str, object]", self.model_dump(exclude={"interrupt_id"}, exclude_unset=True))
+        return {**said, "decision": self.decision or "respond"}
 
 
 class ResumeSpec(Spec):
@@ -68,7 +80,9 @@ async def answers_of(
         shown = asked.get(response.interrupt_id)
         if shown is not None:
             _check_decision(shown, response, at)
-            if response.decision in ("edit", "respond"):
+            if shown["reason"] == "input":
+                _check_input(shown, response, at)
+            elif response.decision in ("edit", "respond"):
                 judge = judge or await judge_of(run)
                 _check_value(judge, str(shown["tool"]), response, at)
         answers.append(Answer(response.interrupt_id, response.decided()))
@@ -76,9 +90,23 @@ async def answers_of(
 
 
 def _check_decision(shown: Mapping[str, object], response: ResponseSpec, at: str) -> None:
-    taken = APPROVAL_DECISIONS if shown["reason"] == "tool_approval" else CLIENT_DECISIONS
+    taken = _TAKEN[str(shown["reason"])]
+    if response.decision is None and shown["reason"] == "input":
+        return
     if response.decision not in taken:
         raise _misfit(f"{at}/decision", f"this interrupt takes {', '.join(taken)}")
+
+
+def _check_input(shown: Mapping[str, object], response: ResponseSpec, at: str) -> None:
+    """An answer to what a tool asked: any JSON that fits the question's own schema."""
+    if response.decision == "reject":
+        return
+    if "output" not in response.model_fields_set:
+        raise _misfit(f"{at}/output", "an answer needs an `output`, which may be null")
+    wrong = input_faults(shown, response.output)
+    if wrong:
+        errors = tuple(FieldError(f"{at}/output{fault.pointer}", fault.detail) for fault in wrong)
+        raise InvalidRequest("The answer does not fit the question's response_schema; nothing was kept.", errors=errors)
 
 
 def _check_value(judge: Judge, tool: str, response: ResponseSpec, at: str) -> None:

@@ -8,11 +8,14 @@ from app.agent.ports import StepStatus, WholeResult
 from app.core.principal import Principal
 from app.core.values import immutable
 from app.tools.plugin_api import Effect
+from app.tools.questions import NONE_GIVEN, Answers, Question
 from app.tools.run_view import OUTSIDE, RunView
 from app.tools.store_api import StoreAccess
 
-AttemptKind = Literal["output", "failed", "not_executed", "uncertain", "deferred"]
-"""`failed`: the tool said no, definitely. `not_executed`: it certainly did nothing. `uncertain`: nobody can tell."""
+AttemptKind = Literal["output", "failed", "not_executed", "uncertain", "deferred", "asks"]
+"""`failed`: the tool said no, definitely. `not_executed`: it certainly did nothing. `uncertain`: nobody can tell.
+`asks`: it stopped at a question, to run again with the answer.
+"""
 
 NO_META: Mapping[str, object] = {}
 
@@ -39,6 +42,8 @@ class Attempt:
     """What it would change of the thread's state, as it came."""
     goto: object = None
     """Where it would have the run go, as it came."""
+    question: Question | None = None
+    """What it asks."""
 
 
 @immutable
@@ -60,6 +65,8 @@ class Sending:
     new_id: Callable[[], str]
     view: RunView = OUTSIDE
     store: StoreAccess | None = None
+    answers: Answers = NONE_GIVEN
+    """To what the tool asked before."""
 
 
 Send = Callable[[int, float], Awaitable[Attempt]]
@@ -87,7 +94,7 @@ def settle(attempt: Attempt, effect: Effect, idempotent: bool) -> Verdict:
             return Verdict("success")
         case "failed" | "not_executed":
             return Verdict("error")
-        case "deferred":
+        case "deferred" | "asks":
             return Verdict("unknown", "unknown")
         case "uncertain":
             if effect != "write":

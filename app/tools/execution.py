@@ -1,7 +1,7 @@
 """The execution of one call whose arguments fit: its turn, its authorization, its attempts, and the end that they come to."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -16,7 +16,9 @@ from app.tools.authority import Call, Ruling
 from app.tools.compiled import CompiledTool
 from app.tools.dispatch import Dispatch
 from app.tools.ending import NO_ROOM, End, Live, denied, disabled, output_end, running_attempt, settled, withdrawn
+from app.tools.inputs import answers_of, needs_input
 from app.tools.late import called_back
+from app.tools.questions import Question
 from app.tools.reconcile import Pace, ask
 from app.tools.run_context import ToolRunContext
 from app.tools.signing import idempotency_key
@@ -176,7 +178,9 @@ class Execution:
             limit = max(limit, PLUGIN_RESTARTS + 1) if tool.source == "plugin" else limit
             ends -= max(0, now_ms() - began_ms) / 1000
             attempt = LOST
-        number = sent_before
+        answers = sending.answers
+        limit += answers.sent
+        number = before = answers.sent + sent_before
         while True:
             if attempt is not None:
                 if attempt.whole is not None or attempt.kind == "uncertain":
@@ -191,14 +195,16 @@ class Execution:
                     return output_end(tool, attempt, result_place(self._run, self._call))
                 if attempt.kind == "deferred" and self._run.may_wait:
                     return deferred(tool, live, began_ms + int(tool.deadline_s * 1000))
-                pause = self._pause(attempt, number - sent_before)
+                if attempt.question is not None:
+                    return self._asking(attempt.question, answers.given, number)
+                pause = self._pause(attempt, number - before)
                 over = number >= limit or pause >= ends - time.perf_counter()
                 if over or not may_repeat(attempt, tool.idempotent):
                     return settled(tool, attempt)
                 if pause:
                     await self._sleep(pause)
             number += 1
-            if number > sent_before + 1:  # time has passed since it was authorized
+            if number > before + 1:  # time has passed since it was authorized
                 ruling = await self._run.authority.scopes(tool, self._run.principal)
                 if ruling.code:
                     live.note("authorization", ruling.verdict, ruling.detail)
@@ -234,6 +240,14 @@ class Execution:
             live.note("authorization", "denied", stop.message)
             return self._stopped(disabled(tool.name))
         return None
+
+    def _asking(self, question: Question, given: Sequence[object], number: int) -> End | Waiting:
+        """The tool stopped at a question in its attempt `number`; `given`: the answers before that."""
+        call, tool, run = self._call, self._tool, self._run
+        if run.may_wait:
+            return needs_input(call, tool, self._live, question, given, number, run.new_id())
+        text = f"{tool.name} did not go on: it asks a person, and outside a run nobody is asked."
+        return End("denied", text, "interrupt_unavailable")
 
     def _denied(self, ruling: Ruling) -> End:
         return self._stopped(denied(self._tool.name, ruling.code, ruling.told))
@@ -280,7 +294,7 @@ class Execution:
                     "outcome": outcome,
                 }
             )
-        if attempt.kind in ("failed", "not_executed"):
+        if attempt.kind in ("failed", "not_executed", "asks"):
             live.sent = sent_before
         return attempt
 
@@ -316,6 +330,7 @@ class Execution:
             run.new_id,
             run.view,
             run.store,
+            answers_of(self._resumed),
         )
 
     def _began_ms(self) -> int:

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
+from app.core.interrupts import ANSWER_S, Ask, nobody_to_ask
 from app.core.plugins import Plugin
 from app.core.principal import Principal
 from app.tools.store_api import ToolStore
@@ -62,7 +63,7 @@ class ToolContext:
     idempotency_key: str
     """The same on every attempt of this call (64 hexadecimal digits)."""
     attempt: int = 1
-    """1-based."""
+    """1-based; an attempt that stopped at a question does not count."""
     context: Mapping[str, object] = field(default_factory=dict[str, object])
     """The run's `context`, as its caller gave it; never shown to the model, never identity."""
     state: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -71,11 +72,34 @@ class ToolContext:
     """Adds an event; `custom` and `progress` are the words for it."""
     open_store: Callable[[], ToolStore] = field(default=no_store, repr=False)
     """Makes `store`."""
+    ask: Ask = field(default=nobody_to_ask, repr=False)
+    """Asks a person; `interrupt` is the word for it."""
 
     @property
     def store(self) -> ToolStore:
         """Long-term memory across threads, of the principal's tenant."""
         return self.open_store()
+
+    def interrupt(
+        self,
+        payload: object = None,
+        response_schema: Mapping[str, object] | None = None,
+        *,
+        message: str | None = None,
+        expires_s: float = ANSWER_S,
+    ) -> Any:
+        """Ask a person, and give their answer: any JSON value, `None` too. Without one yet, the tool stops here.
+
+        It then runs again from its start when the answer is there, after a restart too, so put what has an effect
+        behind the question. Several questions are asked one after the other and answered in order. `payload`: JSON
+        for whoever answers; `response_schema`: what the answer must fit; `message`: the question in words;
+        `expires_s`: how long it waits, 0 < seconds <= 366 days. Rejected or not answered in time, the call ends
+        `denied` and the tool does not run again.
+
+        Raises `ValueError`: what is asked cannot be kept (no JSON, over 64 KiB, no schema). A plain function, for
+        async tools too.
+        """
+        return self.ask(payload, response_schema, message, expires_s)
 
     def custom(self, data: object) -> None:
         """Send the run's readers a `custom` event, now, in order with the rest. `data`: JSON of at most 64 KiB.

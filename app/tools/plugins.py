@@ -17,6 +17,7 @@ from app.agent.state_schema import own_copy
 from app.core.errors import InvalidRequest
 from app.core.events import EventType
 from app.core.ids import NAME_PATTERN
+from app.core.interrupts import Interrupted
 from app.core.json import encode
 from app.core.leash import leashed
 from app.core.plugins import PluginError, load_plugins
@@ -26,6 +27,7 @@ from app.tools.attempt import Attempt, Send, Sending
 from app.tools.compiled import CompiledTool, text_key_of
 from app.tools.plugin_api import Command, Tool, ToolContext, ToolError, no_store
 from app.tools.progress import Reports
+from app.tools.questions import Questions
 from app.tools.result import as_json
 from app.tools.run_view import StateView
 from app.tools.schema import check_schema
@@ -134,9 +136,25 @@ class PluginExecutor:
         return functools.partial(self._send, sending)
 
     async def _send(self, sending: Sending, attempt: int, timeout_s: float) -> Attempt:
+        """A tool that asked waits for its answer, whatever else it did: it may have caught the interrupt and gone on."""
+        questions = Questions(sending.answers.given)
+        try:
+            came = await self._called(sending, attempt - sending.answers.sent, timeout_s, questions)
+        except (Interrupted, BaseExceptionGroup) as error:  # a task group wraps it
+            if questions.open is None and isinstance(error, Interrupted):
+                return _broken(sending, "raised an interrupt of another call")
+            if questions.open is None:
+                raise
+            came = None
+        if questions.open is not None:
+            return Attempt("asks", code="interrupted", question=questions.open)
+        assert came is not None
+        return came
+
+    async def _called(self, sending: Sending, attempt: int, timeout_s: float, questions: Questions) -> Attempt:
         timer = asyncio.timeout(timeout_s)
         try:
-            arguments = self._arguments(sending, attempt)
+            arguments = self._arguments(sending, attempt, questions)
             async with timer:
                 if self.signature.is_async:
                     call = cast("Callable[..., Coroutine[Any, Any, object]]", self.function)
@@ -162,7 +180,7 @@ class PluginExecutor:
             return Attempt("output", value, meta=meta, whole=whole)
         return Attempt("output", value, meta=meta, whole=whole, update=command.update, goto=command.goto)
 
-    def _arguments(self, sending: Sending, attempt: int) -> Mapping[str, object]:
+    def _arguments(self, sending: Sending, attempt: int, questions: Questions) -> Mapping[str, object]:
         signature = self.signature
         arguments = sending.arguments
         for name in signature.integers:
@@ -177,11 +195,11 @@ class PluginExecutor:
                 raise ToolError(f"Its arguments do not fit: {details}", code="invalid_arguments") from error
             arguments = {name: getattr(converted, name) for name in arguments}
         if signature.context_parameter is not None:
-            arguments = {**arguments, signature.context_parameter: _context(sending, attempt)}
+            arguments = {**arguments, signature.context_parameter: _context(sending, attempt, questions)}
         return arguments
 
 
-def _context(sending: Sending, attempt: int) -> ToolContext:
+def _context(sending: Sending, attempt: int, questions: Questions) -> ToolContext:
     return ToolContext(
         sending.principal,
         sending.run_id,
@@ -193,6 +211,7 @@ def _context(sending: Sending, attempt: int) -> ToolContext:
         StateView(sending.view),
         _teller(sending),
         _opener(sending),
+        questions.ask,
     )
 
 

@@ -167,6 +167,7 @@ class BoundTools:
         sent = reason == "lost" or (live is not None and live.sent)
         if live is None:
             log = earlier_attempts(call, 0)
+            sent = sent or any(entry.get("outcome") == "lost" for entry in log)
             chain, sent_ms = list(call.noted), first_sent_ms(log)
             live = Live(now_ms(), time.perf_counter(), sent, chain, log, call.sent_input, sent_ms)
         name = call.action.tool

@@ -13,6 +13,7 @@ from app.tools.approval import APPROVAL_DECISIONS, CLIENT_DECISIONS, ApprovalRul
 from app.tools.arguments import digest
 from app.tools.compiled import CompiledTool
 from app.tools.ending import End, Live, earlier_attempts, first_sent_ms
+from app.tools.inputs import as_it_ran, refused
 
 
 def begin_live(call: PlannedCall, call_ms: int, sent_before: int, resumed: Resumed | None) -> Live:
@@ -24,9 +25,15 @@ def begin_live(call: PlannedCall, call_ms: int, sent_before: int, resumed: Resum
         return Live(now_ms(), time.perf_counter(), sent_before > 0, [intent], earlier, call.sent_input, sent_ms)
     facts = resumed.waiting.facts
     chain = list(cast("list[Mapping[str, object]]", facts.get("chain") or []))
-    attempts = list(cast("list[Mapping[str, object]]", facts.get("attempts") or [])) or earlier
+    attempts = list(cast("list[Mapping[str, object]]", facts.get("attempts") or []))
+    sent = sent_before > 0
+    if resumed.waiting.reason == "input":  # those attempts stopped at a question: nothing of them is uncertain
+        attempts = earlier_attempts(call, 0) or attempts
+    else:
+        attempts = attempts or earlier
+        sent = bool(attempts)
     sent_ms = first_sent_ms(attempts)
-    return Live(now_ms(), time.perf_counter(), bool(attempts), chain, attempts, call.sent_input, sent_ms)
+    return Live(now_ms(), time.perf_counter(), sent, chain, attempts, call.sent_input, sent_ms)
 
 
 def asked(
@@ -84,6 +91,8 @@ def decided(
     decision = str(answer["decision"])
     stage, verdict, by = decision_of(resumed)
     live.note(stage, verdict, by)
+    if resumed.waiting.reason == "input":
+        return as_it_ran(call, resumed), refused(name, answer)
     if decision in ("reject", "expired"):
         end = denied_by(call, answer) if stage == "approval" else _unanswered(name, answer)
         return call, end

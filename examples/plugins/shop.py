@@ -1,4 +1,4 @@
-"""A tool, a middleware and a model in Python, inside the server: `RUNWIRE_PLUGINS=shop`. See README.md."""
+"""Tools, a middleware and a model in Python, inside the server: `RUNWIRE_PLUGINS=shop`. See README.md."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -42,6 +42,14 @@ async def order_status(
     if order is None:
         raise ToolError(f"There is no order {order_id}.", code="no_order")  # the model reads this
     return order
+
+
+@tool
+def cancel_order(order_id: str, context: ToolContext) -> str:
+    """Cancel an order."""
+    # Runs again from its start with the answer: what has an effect stands behind the question.
+    why = context.interrupt({"order": order_id}, {"type": "string", "minLength": 1}, message=f"Why cancel {order_id}?")
+    return f"{order_id} is cancelled: {why}"
 
 
 class Once(Middleware):

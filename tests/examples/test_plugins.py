@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from runwire import Client
 from tests.examples.processes import EXAMPLES, ROOT, blocks, run, shell
 from tests.support.bodies import calls, run_body, says, scripted
 from tests.support.server import RunwireServer
@@ -89,3 +90,17 @@ async def test_the_middleware_answers_the_same_call_from_the_thread(shop: Runwir
         steps = [(await client.get(f"/runs/{done['id']}/steps/1")).json() for done in runs]
     assert [step["observation"] for step in steps] == [{"item": "teapot", "status": "on its way"}] * 2
     assert [len(step["attempts"]) for step in steps] == [1, 0]
+
+
+async def test_the_tool_that_asks_goes_on_with_the_answer(shop: RunwireServer) -> None:
+    model = scripted(calls(("cancel_order", {"order_id": "A-17"})), says("done"))
+    async with Client(shop.url) as client:
+        asked_run = await client.runs.wait({"model": model, "tools": ["cancel_order"]}, "Cancel it.")
+        (asked,) = asked_run.interrupts
+        assert (asked.reason, asked.payload, asked.message) == ("input", {"order": "A-17"}, "Why cancel A-17?")
+        assert asked.decisions == ("respond", "reject")
+        await client.runs.resume(asked_run.id, [asked.respond("Ordered twice.")])
+        done = await client.runs.wait_for(asked_run.id)
+        assert done.text == "done"
+        (step,) = (await client.runs.steps(asked_run.id)).data
+    assert step.observation == "A-17 is cancelled: Ordered twice."
