@@ -51,6 +51,37 @@ async def test_what_is_right_goes_through_as_it_is(client: httpx.AsyncClient) ->
     assert (run.answer, spoken, len(await run.steps())) == ("fine", ["fine"], 1)
 
 
+SCHEMA = {"type": "object", "properties": {"t": {"type": "string"}}, "required": ["t"], "title": "Ans"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [("c1", "Ans", {"t": "the password is x1y2"})],
+        [("c1", "echo", {"x": "the password"})],
+        "The password, in plain words",
+    ],
+)
+async def test_a_wrong_structured_answer_or_call_ends_the_run_at_once(client: httpx.AsyncClient, answer: Any) -> None:
+    right: list[Call] = [("c2", "Ans", {"t": "fine"})]
+    async with Model(answer, right) as model:
+        run = await played(client, model, [SPY], agent={"output_schema": SCHEMA, "output_strategy": "tool"})
+    assert (run.run["output"], run.model_calls) == ({"output": "I cannot help with that."}, 1)
+    assert "x1y2" not in json.dumps([await events(client, run.run), run.run])
+
+
+async def test_an_escaped_word_of_a_providers_json_is_found(client: httpx.AsyncClient) -> None:
+    async with Model('{"t": "the p\\u0061ssword"}', '{"t": "fine"}') as model:
+        run = await played(client, model, [SPY], agent={"output_schema": SCHEMA, "output_strategy": "provider"})
+    assert (run.run["output"], run.model_calls) == ({"output": "I cannot help with that."}, 1)
+
+
+async def test_a_text_agents_wrong_answer_ends_the_run_at_once(client: httpx.AsyncClient) -> None:
+    async with Model("Action: echo\nAction Input: password", "Final Answer: fine") as model:
+        run = await played(client, model, [SPY], agent={"type": "react"})
+    assert (run.run["output"], run.model_calls) == ({"output": "I cannot help with that."}, 1)
+
+
 @pytest.mark.parametrize(("where", "text"), [("apply_to_input", "hi"), ("apply_to_output", "x1y2")])
 async def test_where_it_does_not_apply_it_says_nothing(client: httpx.AsyncClient, where: str, text: str) -> None:
     async with Model("x1y2") as model:

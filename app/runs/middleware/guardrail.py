@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -13,6 +13,7 @@ from app.agent.plugin_planner import being_cancelled
 from app.agent.ports import ModelAnswer, ModelCall, ModelRequest, Piece, TextDelta
 from app.agent.state import LoopState
 from app.core.errors import FieldError, InvalidRequest, MiddlewareFailed
+from app.core.json import decode, encode_text
 from app.core.leash import leashed
 from app.core.plugins import PluginError, load_plugins
 from app.runs.middleware.api import GuardrailCheck
@@ -21,7 +22,7 @@ from app.runs.middleware.kinds import Config, Scope
 from app.runs.middleware.pii import checked_pattern
 from app.runs.middleware.plugin_kind import failure
 from app.runs.middleware.spec_kind import SpecKind
-from app.runs.middleware.texts import text_of
+from app.runs.middleware.texts import strings_in, text_of
 from app.runs.spec import Name, Spec
 
 ENTRY_POINT_GROUP = "runwire.guardrails"
@@ -100,6 +101,7 @@ class GuardrailKind(SpecKind[GuardrailSpec]):
         return Middleware(
             self.name,
             before_agent=run.before_agent if spec.apply_to_input else None,
+            after_model=run.after_model if spec.apply_to_output else None,
             wrap_model=run.wrap_model if spec.apply_to_output else None,
         )
 
@@ -111,12 +113,17 @@ class _Guardrail:
         self._spec = spec
         self._check = check
         self._found: list[Callable[[str], bool]] = [own("", pattern).found_in for pattern in spec.patterns]
+        self._ends = False
+        """The last answer was wrong: whatever the agent makes of the sentence in its place, the run ends."""
 
     async def before_agent(self, state: LoopState) -> HookResult | None:
         said = next((item for item in reversed(state.messages[: state.before]) if item.role == "user"), None)
-        if said is None or not await self._is_wrong(text_of(said.content), "input"):
+        if said is None or not await self._is_wrong([text_of(said.content)], "input"):
             return None
         return HookResult(goto="end", output=self._spec.message)
+
+    async def after_model(self, _state: LoopState) -> HookResult | None:
+        return HookResult(goto="end", output=self._spec.message) if self._ends else None
 
     async def wrap_model(self, request: ModelRequest, call_next: ModelCall) -> AsyncGenerator[Piece | ModelAnswer]:
         async with aclosing(call_next(request)) as pieces:
@@ -124,25 +131,42 @@ class _Guardrail:
                 if not isinstance(piece, ModelAnswer):
                     continue
                 answer = piece
-                if await self._is_wrong(piece.content, "answer"):
+                self._ends = await self._is_wrong(_said(piece), "answer")
+                if self._ends:
                     answer = ModelAnswer(self._spec.message, tokens=piece.tokens, model=piece.model)
                 if request.stream and answer.content:
                     yield TextDelta(answer.content)
                 yield answer
 
-    async def _is_wrong(self, text: str, what: str) -> bool:
+    async def _is_wrong(self, texts: Sequence[str], what: str) -> bool:
         """Raises `MiddlewareFailed` where that is to end the run as an error."""
         spec = self._spec
-        wrong = (spec.max_length is not None and len(text) > spec.max_length) or any(
-            found(text) for found in self._found
+        longest = spec.max_length
+        wrong = any(
+            (longest is not None and len(text) > longest) or any(found(text) for found in self._found) for text in texts
         )
         if not wrong and self._check is not None:
-            wrong = await _asked(self._check, text)
+            for text in texts:
+                wrong = wrong or await _asked(self._check, text)
         if wrong and spec.on_violation == "error":
             raise MiddlewareFailed(
                 f"The middleware `guardrail` does not let this {what} through.", code="guardrail_violated"
             )
         return wrong
+
+
+def _said(answer: ModelAnswer) -> list[str]:
+    """All that an answer says: its text, a refusal, the arguments of its calls; JSON also as what stands in it."""
+    texts = [answer.content]
+    if answer.refusal:
+        texts.append(answer.refusal)
+    for call in answer.calls:
+        texts.append(call.raw_args if call.args is None else encode_text(call.args))
+        texts += strings_in(call.args)
+    if answer.content.lstrip().startswith(("{", "[", '"')):
+        with suppress(ValueError):
+            texts += strings_in(decode(answer.content))
+    return texts
 
 
 async def _asked(check: GuardrailCheck, text: str) -> bool:

@@ -24,6 +24,18 @@ def in_value(value: object, change: Change) -> object:
     return value
 
 
+def strings_in(value: object) -> list[str]:
+    """The texts of a JSON value, the names of its members too."""
+    found: list[str] = []
+
+    def note(text: str) -> str:
+        found.append(text)
+        return text
+
+    in_value(value, note)
+    return found
+
+
 def in_content(content: Content, change: Change) -> Content:
     """A message's text, or the text parts of its content."""
     if isinstance(content, str):
