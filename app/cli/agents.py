@@ -24,7 +24,7 @@ COLUMNS = (
     Column("DESCRIPTION", 4, cut=True),
 )
 SHOWN = 200
-SERVERS_OWN = frozenset(("version", "created_at", "model", "tools"))
+SERVERS_OWN = frozenset(("version", "created_at", "model", "tools", "middleware"))
 """What the server says of an agent beside its settings."""
 
 
@@ -120,14 +120,20 @@ async def _apply(session: Session, name: str, spec: dict[str, object]) -> tuple[
 
 
 def _same(spec: dict[str, object], known: Mapping[str, object]) -> bool:
-    """Whether the server has this agent already. In doubt it has not: inline tools and keys cannot be compared."""
+    """Whether the server has this agent already. In doubt it has not: inline tools, keys and secrets cannot be compared."""
     try:
         given = RegisteredAgentSpec.model_validate(spec)
     except (ValidationError, RunwireError):
         return False  # the server says what is wrong, as it does for everyone
     settings = settings_json(given)
     there = {name: value for name, value in known.items() if name not in SERVERS_OWN}
-    return settings == there and given.tools == known.get("tools") and _same_model(given.model, known.get("model"))
+    hooks: list[dict[str, object]] = [{"config": {}, **item} for item in given.middleware_list]
+    return (
+        settings == there
+        and given.tools == known.get("tools")
+        and hooks == (known.get("middleware") or [])
+        and _same_model(given.model, known.get("model"))
+    )
 
 
 def _same_model(given: str | dict[str, object], known: object) -> bool:

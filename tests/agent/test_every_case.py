@@ -9,6 +9,7 @@ from tests.agent.cases import CASES
 from tests.agent.parsers.test_cases import CASES as PARSED
 from tests.agent.prompts.test_prompts import REACT
 from tests.agent.test_executor_cases import AS_THE_PEER, DIFFERENT, NO_COUNTERPART
+from tests.support.syntax import parsed
 
 TESTS = Path(__file__).resolve().parents[1]
 DOCS = TESTS.parent / "docs"
@@ -19,7 +20,7 @@ _CASE = re.compile(r"A[-_]([A-Z]?\d{2,3})(?![0-9])")
 def named_by_tests() -> Iterator[str]:
     """The cases that the code, the name or the documentation of a test names. A comment does not count."""
     for path in TESTS.rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 yield from (f"A-{found}" for found in _CASE.findall(ast.unparse(node)))
 

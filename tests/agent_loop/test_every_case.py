@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.syntax import parsed
+
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "langchain.md"
 
@@ -41,7 +43,7 @@ def named_by_tests() -> Iterator[str]:
     for path in TESTS.rglob("test_*.py"):
         if path == Path(__file__).resolve():
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 yield from (f"B-{found}" for found in _CASE.findall(ast.unparse(node)))
 

@@ -37,6 +37,7 @@ BY_ROUTE = {
     "approvals": "/runs/{run_id}/resume", "deferred_tools": "/tool-calls/{tool_call_id}/result",
     "reconciliation": "/tool-calls/{tool_call_id}/reconcile", "audit": "/tool-calls",
     "kill_switches": "/tools/{name}/disabled", "secret_rotation": "/tools/{name}/rotate-secret", "models": "/models",
+    "middleware": "/middleware",
 }  # fmt: skip
 
 

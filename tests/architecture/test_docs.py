@@ -10,6 +10,7 @@ from app.core.errors import RunwireError
 from app.main import bare_app
 from app.models.failures import MODEL_ERROR_CODES
 from app.settings import Settings
+from tests.support.syntax import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -45,7 +46,7 @@ def classes(base: type[RunwireError]) -> set[str]:
 def codes_in(source: str) -> set[str]:
     """Codes given in calls: `code="…"`, and the first or third text of the values that hold one."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if not isinstance(node, ast.Call):
             continue
         name = node.func.id if isinstance(node.func, ast.Name) else ""

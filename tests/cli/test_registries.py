@@ -139,6 +139,7 @@ async def test_applying_agents_creates_then_leaves_them_then_replaces_what_diffe
     [
         {"model": "demo:demo"}, {"tools": []}, {"tools": ["text_length"]}, {"instructions": None}, {"description": "x"},
         {"limits": {"max_tool_calls": 1}}, {"handle_tool_errors": False},
+        {"middleware": [{"name": "guardrail", "config": {"max_length": 9}}]},
         {"model": {"provider": "scripted", "script": [{"content": "done"}], "repeat": True}},
     ],
     ids=str,

@@ -368,6 +368,9 @@ async def test_answers_survive_a_restart_in_between(tmp_path: Path) -> None:
         async with server.client() as client:
             waiting = await asked(client, tools, 1)
             late, effect = await deferred(client, tools)
+            async with asyncio.timeout(20):
+                while (await steps_of(client, late))[0]["status"] != "waiting":  # a 202 that was read, and is kept
+                    pass
         server.kill()
         server.start()
         async with server.client() as client:

@@ -9,6 +9,7 @@ from zipfile import ZipFile
 import app
 from tests.architecture.test_repository import tracked
 from tests.packaging.environments import ROOT, Environment, output
+from tests.support.syntax import parsed
 
 EVERYTHING = """
 import importlib, json, pkgutil, runwire, sys
@@ -46,7 +47,7 @@ def test_all_of_the_server_is_in_the_wheel(wheel: Path) -> None:
 def test_nothing_in_the_wheel_names_a_module_of_app(wheel: Path) -> None:
     found: list[str] = []
     for name, data in contents(wheel).items():
-        for node in ast.walk(ast.parse(data)) if name.endswith(".py") else ():
+        for node in ast.walk(parsed(data)) if name.endswith(".py") else ():
             named: list[str] = []
             if isinstance(node, ast.Import):
                 named = [alias.name for alias in node.names]

@@ -15,9 +15,9 @@ from app.core.json import encode
 router = APIRouter(tags=["operations"], route_class=CheckedRoute)
 
 FEATURES = (
-    "runs", "streams", "agents", "structured_output", "threads", "state", "store", "tools", "plugins", "models", "approvals",
-    "client_tools", "deferred_tools", "policies", "reconciliation", "audit", "kill_switches", "secret_rotation", "idempotency",
-    "retention",
+    "runs", "streams", "agents", "structured_output", "threads", "state", "store", "tools", "plugins", "models", "middleware",
+    "approvals", "client_tools", "deferred_tools", "policies", "reconciliation", "audit", "kill_switches", "secret_rotation",
+    "idempotency", "retention",
 )  # fmt: skip
 """What callers may look for before they rely on it; a name that stood here once stays."""
 
