@@ -6,9 +6,10 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from app.agent.deadline import Deadline, OutOfTime, until
+from app.agent.hearing import Hearing
 from app.agent.middleware import Hooks
-from app.agent.ports import Decision, Planner, Restart, Turn
-from app.agent.records import Failed, Finished, Output, Record, RoundClosed, StopReason
+from app.agent.ports import Decision, Planner, Turn
+from app.agent.records import Failed, Finished, Record, RoundClosed, StopReason
 from app.agent.settings import AgentSettings
 from app.agent.stages import Jump, Stage
 from app.agent.state import LoopState
@@ -94,24 +95,19 @@ async def stop(
     over = Deadline(asyncio.get_running_loop().time())
     finished: Finished | None = None
     if concludes(settings, reason):
-        message_id = new_id()
-        iteration = state.iteration + 1
-        turn = Turn(state.messages, state.before, state.rounds, iteration, new_id)
-        decision: Decision | None = None
+        heard = Hearing(state.iteration + 1, new_id)
+        turn = Turn(state.messages, state.before, state.rounds, heard.iteration, new_id)
         deadline = Deadline(asyncio.get_running_loop().time() + CONCLUDE_S)
         async with aclosing(until(planner.conclude(turn), deadline)) as chunks:
             try:
                 async for chunk in chunks:
-                    if isinstance(chunk, Decision):
-                        decision = chunk
-                    elif isinstance(chunk, Restart):
-                        message_id = new_id()
-                    else:
-                        yield (Output(iteration, message_id, chunk),)
+                    told = heard.hear(chunk)
+                    if told is not None:
+                        yield (told,)
             except (OutOfTime, ModelError):
                 pass
-        if decision is not None:
-            finished = await _concluded(state, settings, hooks, decision, message_id, reason, deadline)
+        if heard.decision is not None:
+            finished = await _concluded(state, settings, hooks, heard.decision, heard.message_id, reason, deadline)
     if finished is None:
         finished = stopped(reason, multi_action=planner.multi_action)
         if finished.message is not None:

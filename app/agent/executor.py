@@ -12,9 +12,10 @@ from functools import partial
 from app.agent.acting import act, close_round
 from app.agent.deadline import Deadline, OutOfTime, within
 from app.agent.ends import after_round, at_jump, final, stop
+from app.agent.hearing import Hearing
 from app.agent.middleware import NO_HOOKS, Hooks
-from app.agent.ports import Decision, Planner, Restart, ToolRunner, Turn
-from app.agent.records import Failed, Output, Parked, Record, StepDone
+from app.agent.ports import Planner, ToolRunner, Turn
+from app.agent.records import Failed, Parked, Record, StepDone, StopReason
 from app.agent.settings import AgentSettings
 from app.agent.stages import Jump, Stage
 from app.agent.state import LoopState
@@ -43,6 +44,7 @@ async def execute(
     """
     deadline = _deadline(state, settings)
     jump: Jump | None = None
+    reason: StopReason = "max_execution_time"
     if hooks.before_agent:
         stage = Stage("before_agent", hooks, state)
         with suppress(OutOfTime):
@@ -72,12 +74,10 @@ async def execute(
                     return
                 jump = ended
         if jump is None:
-            reason = limit_reached(state, settings, out_of_time=deadline.passed)
-            if reason is not None:
-                async with aclosing(stop(state, settings, planner, hooks, reason, new_id)) as stopping:
-                    async for records in stopping:
-                        yield records
-                return
+            limit = limit_reached(state, settings, out_of_time=deadline.passed)
+            if limit is not None:
+                reason = limit
+                break
             if hooks.before_model:
                 stage = Stage("before_model", hooks, state)
                 try:
@@ -103,29 +103,21 @@ async def execute(
             jump = None
             if from_the_start:
                 continue
-        message_id = new_id()
-        iteration = state.iteration + 1
-        decision: Decision | None = None
-        turn = Turn(state.messages, state.before, state.rounds, iteration, new_id)
+        heard = Hearing(state.iteration + 1, new_id)
+        turn = Turn(state.messages, state.before, state.rounds, heard.iteration, new_id)
         async with aclosing(within(planner.plan(turn), deadline)) as chunks:
             try:
                 async for chunk in chunks:
-                    if isinstance(chunk, Decision):
-                        decision = chunk
-                    elif isinstance(chunk, Restart):
-                        message_id = new_id()
-                    else:
-                        yield (Output(iteration, message_id, chunk),)
-                if decision is None:
+                    told = heard.hear(chunk)
+                    if told is not None:
+                        yield (told,)
+                if heard.decision is None:
                     raise ModelError("The planner ended without a decision.", code="model_empty_response")
             except OutOfTime:
                 pass
-        if decision is None:
-            async with aclosing(stop(state, settings, planner, hooks, "max_execution_time", new_id)) as stopping:
-                async for records in stopping:
-                    yield records
-            return
-        taken = await take(state, settings, decision, message_id, new_id, deadline, hooks)
+        if heard.decision is None:
+            break
+        taken = await take(state, settings, heard.decision, heard.message_id, new_id, deadline, hooks)
         end = taken.end
         state.untold.append(taken.answered)
         if hooks.after_model and not isinstance(end, Failed):
@@ -134,10 +126,7 @@ async def execute(
                 await stage.after(deadline)
             except OutOfTime:
                 state.untold = list(close_round(state, planner, tools, "time_limit"))
-                async with aclosing(stop(state, settings, planner, hooks, "max_execution_time", new_id)) as stopping:
-                    async for records in stopping:
-                        yield records
-                return
+                break
             jump = stage.jump
             if jump is not None and jump.goto == "end":
                 end = at_jump(state, jump)
@@ -156,6 +145,9 @@ async def execute(
                 yield (*state.take_untold(), ended)
                 return
             jump = ended
+    async with aclosing(stop(state, settings, planner, hooks, reason, new_id)) as stopping:
+        async for records in stopping:
+            yield records
 
 
 def _deadline(state: LoopState, settings: AgentSettings) -> Deadline:
