@@ -152,9 +152,6 @@ class Middleware(Plugin):
         raise NotImplementedError
 
 
-HOOKS = ("before_agent", "before_model", "after_model", "after_agent", "wrap_model_call", "wrap_tool_call")
-
-
 def overridden(middleware: Middleware, hook: str) -> Callable[..., object] | None:
     """The middleware's own hook; `None` where it has none."""
     if getattr(type(middleware), hook) is getattr(Middleware, hook):

@@ -1,7 +1,7 @@
 """Kinds of middleware: what the server must know of one to check an agent that names it, and to run it."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from app.agent.middleware import Middleware
@@ -60,11 +60,3 @@ class Kind(Protocol):
     async def bind(self, config: Config, scope: Scope) -> Middleware:
         """The middleware of one run. Raises `RunwireError` where what was pinned cannot be used any more."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Pinned:
-    """A model of a middleware's own: its key in `ModelRequest.model`, and what was pinned."""
-
-    key: str
-    model: Mapping[str, object] = field(repr=False)
