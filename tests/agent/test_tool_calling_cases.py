@@ -4,7 +4,6 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
 
 import httpx
@@ -15,25 +14,11 @@ from tests.agent.cases import CASES
 from tests.support import anthropic_messages as anthropic
 from tests.support.bodies import openai, run_body, scripted, shown
 from tests.support.chat_completions import ChatCompletionsServer, RecordedRequest, Reply, calls, says
-from tests.support.server import RunwireServer
 from tests.support.streams import check_whole, read_events
 
 pytestmark = pytest.mark.anyio
 
 TOOLS = ("a", "b", "bad", "add", "found")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunwireServer]:
-    folder = tmp_path_factory.mktemp("cases")
-    with RunwireServer.open(folder, env={"RUNWIRE_PLUGINS": "tests.agent.case_tools"}) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with server.client() as opened:
-        yield opened
 
 
 def reply_of(message: dict[str, Any]) -> Reply:

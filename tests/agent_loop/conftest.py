@@ -1,9 +1,7 @@
 """One server with the cases' tools, and a tool server with a ledger, for all tests of this folder."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from tests.support.server import RunwireServer
@@ -22,16 +20,3 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServer]:
     """Its ledger grows over the whole session: look at effects by call."""
     with ToolServer.start(tmp_path_factory.mktemp("agent_loop_tools")) as running:
         yield running
-
-
-@pytest.fixture
-def own_tools(tmp_path: Path) -> Iterator[ToolServer]:
-    """A tool server of the test's own: `release` lets every call go, of all tests that share one."""
-    with ToolServer.start(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with server.client() as opened:
-        yield opened

@@ -1,8 +1,7 @@
 """One server for the tests of this folder."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from tests.support.server import RunwireServer
@@ -12,9 +11,3 @@ from tests.support.server import RunwireServer
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunwireServer]:
     with RunwireServer.open(tmp_path_factory.mktemp("server")) as running:
         yield running
-
-
-@pytest.fixture
-async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with server.client() as opened:
-        yield opened

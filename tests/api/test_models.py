@@ -1,7 +1,7 @@
 """Models over HTTP: the list of what may be named, what a run of an alias costs, and the limit in money."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunwireServer]:
     }
     with RunwireServer.open(tmp_path_factory.mktemp("models"), env=env) as running:
         yield running
-
-
-@pytest.fixture
-async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with server.client() as opened:
-        yield opened
 
 
 async def told(client: httpx.AsyncClient, body: object) -> list[Event]:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,6 @@ def documented() -> str:
         r"^```python\n(.*?)^```", (ROOT / "docs" / "models.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
     return next(block for block in blocks if '@model("echo"' in block)
-
-
-@pytest.fixture
-async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with server.client() as opened:
-        yield opened
 
 
 async def test_loaded_model_plugins_are_told_where_providers_are(client: httpx.AsyncClient) -> None:

@@ -1,9 +1,7 @@
 """Servers that tests share. A test that stops or fills one opens its own."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from tests.support.server import RunwireServer
@@ -21,16 +19,3 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServer]:
     """A tool server whose ledger grows over the whole session: look at effects by tool or key."""
     with ToolServer.start(tmp_path_factory.mktemp("tools")) as running:
         yield running
-
-
-@pytest.fixture
-def own_tools(tmp_path: Path) -> Iterator[ToolServer]:
-    """A tool server of the test's own: `release` lets every call go, of all tests that share one."""
-    with ToolServer.start(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with server.client() as opened:
-        yield opened

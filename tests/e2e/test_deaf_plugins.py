@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,6 @@ ENV = {"RUNWIRE_PLUGINS": "tests.e2e.plugin_deaf", "RUNWIRE_TOOL_POLICY": "deaf"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunwireServer]:
     with RunwireServer.open(tmp_path_factory.mktemp("deaf"), env=ENV) as running:
         yield running
-
-
-@pytest.fixture
-async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with server.client() as opened:
-        yield opened
 
 
 def calling(*tools: str) -> dict[str, Any]:

@@ -251,7 +251,6 @@ async def test_waiting_counts_against_neither_the_tools_time_nor_the_runs(client
                 now = (await client.get(f"/runs/{run['id']}")).json()
                 if len(now["interrupts"]) == 1:
                     break
-                await asyncio.sleep(0.05)  # nothing tells of an expired question
             await resumed(client, run, {"interrupt_id": by_tool["ask_soon"], "output": "in time"})
             await opened.rest()
         after, _, steps = await ended(client, run["id"])

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,6 @@ ACT = "Action: a\nAction Input: {}"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunwireServer]:
     with text_server(tmp_path_factory.mktemp("plugins")) as running:
         yield running
-
-
-@pytest.fixture
-async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with server.client() as opened:
-        yield opened
 
 
 def run_of(kind: str, *tools: object, text: object = "q", turns: tuple[str, ...] = (), **settings: object) -> Any:

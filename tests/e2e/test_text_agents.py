@@ -1,7 +1,7 @@
 """Text agents over HTTP: the recorded agents' prompts, answers and errors, on real model servers."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -28,12 +28,6 @@ DEMAND = "\n\nI now need to return a final answer based on the previous steps:"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunwireServer]:
     with text_server(tmp_path_factory.mktemp("text")) as running:
         yield running
-
-
-@pytest.fixture
-async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with server.client() as opened:
-        yield opened
 
 
 def expected(case: dict[str, Any]) -> dict[str, Any]:

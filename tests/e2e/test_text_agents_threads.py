@@ -1,7 +1,7 @@
 """Text agents on threads: what they see of earlier runs, and that a conversation stays valid for every provider."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import httpx
@@ -25,12 +25,6 @@ SAID = [("user", "q?"), ("assistant", ACTION), ("user", "search:foo"), ("assista
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunwireServer]:
     with text_server(tmp_path_factory.mktemp("threads")) as running:
         yield running
-
-
-@pytest.fixture
-async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with server.client() as opened:
-        yield opened
 
 
 def said(request: RecordedRequest) -> list[tuple[str, object]]:

@@ -1,8 +1,7 @@
 """One server with the middleware and tools of these tests."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from tests.support.server import RunwireServer
@@ -22,9 +21,3 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServer]:
     """Its ledger grows over the whole session: look at effects by call."""
     with ToolServer.start(tmp_path_factory.mktemp("middleware_tools")) as running:
         yield running
-
-
-@pytest.fixture
-async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with server.client() as opened:
-        yield opened

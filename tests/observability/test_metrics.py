@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -42,12 +42,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunwireServer]:
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServer]:
     with ToolServer.start(tmp_path_factory.mktemp("tools")) as running:
         yield running
-
-
-@pytest.fixture
-async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with server.client() as opened:
-        yield opened
 
 
 async def moved(client: httpx.AsyncClient, before: Scrape, name: str, **labels: str) -> float:

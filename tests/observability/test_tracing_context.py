@@ -1,7 +1,7 @@
 """The caller's trace, without any exporter: what is read of it, and what calls carry of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -122,12 +122,6 @@ def test_a_run_without_a_caller_has_a_trace_of_its_own_that_a_restart_does_not_c
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunwireServer]:
     with RunwireServer.open(tmp_path_factory.mktemp("server")) as running:
         yield running
-
-
-@pytest.fixture
-async def client(server: RunwireServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with server.client() as opened:
-        yield opened
 
 
 @pytest.fixture
